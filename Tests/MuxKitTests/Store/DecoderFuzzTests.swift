@@ -61,7 +61,7 @@ struct DecoderFuzzTests {
     @Test func `Q-06 decoders of session files and indexes neither trap nor hang`() async {
         let session = [UInt8](SessionFile(epoch: 5, store: 7).encoded)
         let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 900, lastOffset: 850, lastStamp: 7)
-        let row = IndexSnapshot.Row(digest: .init(domain: 1, key: 2), offset: 100, count: 90, epoch: 0)
+        let row = JournalIndex.Location(digest: .init(domain: 1, key: 2), offset: 100, count: 90, epoch: 0)
         let index = IndexSnapshot(anchor: anchor, rows: [row, row]).encoded
 
         await self.run(4_000, "session files and indexes", [session, index]) { bytes, seed in

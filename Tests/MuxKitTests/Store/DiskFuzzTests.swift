@@ -70,7 +70,7 @@ struct DiskFuzzTests {
     @Test func `DK-07 a mutated index decodes to the written index or is rejected`() async throws {
         let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<5).map { number in
-            IndexSnapshot.Row(
+            JournalIndex.Location(
                 digest: .init(domain: 1, key: UInt64(number)),
                 offset: Int64(number) * 100,
                 count: 90,
@@ -99,7 +99,7 @@ struct DiskFuzzTests {
     @Test func `DK-07 two changes in an index do not cancel each other in the digest`() {
         let anchor = IndexSnapshot.Anchor(store: 9, generation: 8, covered: 9_000, lastOffset: 8_500, lastStamp: 7)
         let rows = (0..<4).map { number in
-            IndexSnapshot.Row(digest: .init(domain: 1, key: UInt64(number)), offset: 100, count: 90, epoch: 0)
+            JournalIndex.Location(digest: .init(domain: 1, key: UInt64(number)), offset: 100, count: 90, epoch: 0)
         }
         let bytes = IndexSnapshot(anchor: anchor, rows: rows).encoded
         let start = bytes.count - rows.count * IndexSnapshot.rowSize

@@ -215,7 +215,7 @@ struct KeptIndexTests {
         kept.anchor.covered = 200_000_000
         let count: UInt64 = (1 << 24) / UInt64(IndexSnapshot.rowSize) + 1
         kept.rows = (0..<count).map { number in
-            IndexSnapshot.Row(digest: .init(domain: 1, key: number), offset: row.offset, count: row.count, epoch: 0)
+            JournalIndex.Location(digest: .init(domain: 1, key: number), offset: row.offset, count: row.count, epoch: 0)
         }
         kept.rows.append(row)
         try Data(kept.encoded).write(to: index)
@@ -231,7 +231,7 @@ struct KeptIndexTests {
     @Test func `DK-07 an index decodes to the encoded rows`() {
         let anchor = IndexSnapshot.Anchor(store: .max, generation: 1, covered: 1 << 40, lastOffset: 7, lastStamp: .max)
         let rows = (0..<100).map { number in
-            IndexSnapshot.Row(
+            JournalIndex.Location(
                 digest: .init(domain: .random(in: .min ... .max), key: UInt64(number)),
                 offset: Int64(number) << 30,
                 count: 1 << 30,
@@ -247,8 +247,7 @@ struct KeptIndexTests {
         for (offset, count): (Int64, Int64) in [
             (-1, 5), (0, 0), (0, -1), (1 << 40, 1), (.max, .max), (.max, 1), ((1 << 40) - 1, .max),
         ] {
-            var row = rows[0]
-            (row.offset, row.count) = (offset, count)
+            let row = JournalIndex.Location(digest: rows[0].digest, offset: offset, count: count, epoch: 0)
             #expect(IndexSnapshot(IndexSnapshot(anchor: anchor, rows: [row]).encoded) == nil)
         }
     }

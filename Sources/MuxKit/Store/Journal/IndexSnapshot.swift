@@ -29,27 +29,10 @@ package struct IndexSnapshot: Sendable, Equatable {
         }
     }
 
-    /// The index row of an entry.
-    package struct Row: Sendable, Equatable {
-        package var digest: EntryDigest
-        package var offset: Int64
-        package var count: Int64
-        package var epoch: UInt64
-        package var usableUntil: UInt32
-
-        package init(digest: EntryDigest, offset: Int64, count: Int64, epoch: UInt64, usableUntil: UInt32 = 0) {
-            self.digest = digest
-            self.offset = offset
-            self.count = count
-            self.epoch = epoch
-            self.usableUntil = usableUntil
-        }
-    }
-
     package var anchor: Anchor
-    package var rows: [Row]
+    package var rows: [JournalIndex.Location]
 
-    package init(anchor: Anchor, rows: [Row]) {
+    package init(anchor: Anchor, rows: [JournalIndex.Location]) {
         self.anchor = anchor
         self.rows = rows
     }
@@ -128,12 +111,12 @@ package struct IndexSnapshot: Sendable, Equatable {
         count: Int,
         covered: Int64,
         digest: UInt64
-    ) -> [Row]? {
+    ) -> [JournalIndex.Location]? {
         // Reads whole words, because a large index has a million words; the caller has checked the length.
-        unsafe bytes[start...].withUnsafeBytes { buffer -> [Row]? in
+        unsafe bytes[start...].withUnsafeBytes { buffer -> [JournalIndex.Location]? in
             guard count * Self.rowSize <= buffer.count else { return nil }
             var hash = FNV()
-            var rows: [Row] = []
+            var rows: [JournalIndex.Location] = []
             rows.reserveCapacity(count)
             var position = 0
             func word() -> UInt64 {
@@ -148,10 +131,14 @@ package struct IndexSnapshot: Sendable, Equatable {
                 let lengthAndTime = word()
                 let length = Int64(lengthAndTime & UInt64(UInt32.max))
                 guard offset >= 0, length > 0, length <= covered, offset <= covered - length else { return nil }
-                let digest = EntryDigest(domain: domain, key: key)
-                let usableUntil = UInt32(lengthAndTime >> 32)
                 rows.append(
-                    Row(digest: digest, offset: offset, count: length, epoch: word(), usableUntil: usableUntil)
+                    JournalIndex.Location(
+                        digest: EntryDigest(domain: domain, key: key),
+                        offset: offset,
+                        count: length,
+                        epoch: word(),
+                        usableUntil: UInt32(lengthAndTime >> 32)
+                    )
                 )
             }
             return hash.value == digest ? rows : nil
@@ -184,16 +171,7 @@ extension Journal {
                 lastOffset: segment.lastOffset,
                 lastStamp: try self.stamp(of: segment, at: segment.lastOffset)
             )
-            let rows = segment.index.locations.map { digest, location in
-                IndexSnapshot.Row(
-                    digest: digest,
-                    offset: location.offset,
-                    count: location.count,
-                    epoch: location.epoch,
-                    usableUntil: location.usableUntil
-                )
-            }
-            let content = IndexSnapshot(anchor: anchor, rows: rows).encoded
+            let content = IndexSnapshot(anchor: anchor, rows: segment.index.locations).encoded
             try self.indexFile.write(Data(content), durability: .relaxed)
             segment.snapshotBytes = Int64(content.count)
         } catch {
@@ -216,13 +194,7 @@ extension Journal {
                 segment.isRewriteRequired = true
                 continue
             }
-            let location = JournalIndex.Location(
-                offset: row.offset,
-                count: row.count,
-                epoch: row.epoch,
-                usableUntil: row.usableUntil
-            )
-            segment.index.insert(row.digest, location)
+            segment.index.insert(row)
         }
         segment.generation = kept.anchor.generation
         segment.end = kept.anchor.covered

@@ -2,7 +2,7 @@ import Foundation
 
 /// Rewriting the journal without dead records.
 extension Journal {
-    typealias LiveRecord = (digest: EntryDigest, location: JournalIndex.Location)
+    typealias LiveRecords = ArraySlice<JournalIndex.Location>
 
     private static let batchSize = 1 << 20
 
@@ -24,10 +24,10 @@ extension Journal {
     }
 
     /// The live, usable records of the session, least recently used first.
-    func liveRecords(of segment: JournalSegment, _ session: Session) -> [LiveRecord] {
+    func liveRecords(of segment: JournalSegment, _ session: Session) -> [JournalIndex.Location] {
         let second = self.second
         return segment.index.locations.filter {
-            $0.location.epoch >= session.content.epoch && !$0.location.isUnusable(at: second)
+            $0.epoch >= session.content.epoch && !$0.isUnusable(at: second)
         }
     }
 
@@ -38,7 +38,7 @@ extension Journal {
     func dropUnusable(from segment: JournalSegment) {
         let second = self.second
         let size = segment.index.liveBytes
-        for digest in segment.index.digests(where: { $1.isUnusable(at: second) }) {
+        for digest in segment.index.digests(where: { $0.isUnusable(at: second) }) {
             segment.noteDead(digest)
             segment.index.remove(digest)
         }
@@ -58,7 +58,7 @@ extension Journal {
     func replace(
         _ segment: JournalSegment,
         _ session: Session,
-        with records: ArraySlice<LiveRecord>,
+        with records: LiveRecords,
         reading read: ((JournalIndex.Location) throws(MuxStoreError) -> [UInt8])? = nil
     ) throws(MuxStoreError) {
         func readRecord(_ place: JournalIndex.Location) throws(MuxStoreError) -> [UInt8] {
@@ -92,13 +92,13 @@ extension Journal {
     /// limit.
     ///
     /// The remaining quarter is free for further saves without another rewrite.
-    private func survivors(_ records: [LiveRecord]) -> ArraySlice<LiveRecord> {
+    private func survivors(_ records: [JournalIndex.Location]) -> LiveRecords {
         guard let byteLimit else { return records[...] }
         let row = Int64(IndexSnapshot.rowSize)
         var size = JournalSegment.overhead(of: 0)
         var first = records.endIndex
         while first > records.startIndex {
-            size += records[first - 1].location.count + row
+            size += records[first - 1].count + row
             // The most recently used record may exceed three quarters.
             guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
             first -= 1
@@ -108,7 +108,7 @@ extension Journal {
 
     /// Copies the valid records to a new file, and flushes the file to disk.
     private func rewrite(
-        _ records: ArraySlice<LiveRecord>,
+        _ records: LiveRecords,
         _ session: Session,
         to path: String,
         reading read: (JournalIndex.Location) throws(MuxStoreError) -> [UInt8]
@@ -123,26 +123,16 @@ extension Journal {
             batch = try format.beginning(generation)
             (compacted.generation, compacted.end) = (generation, Int64(batch.count))
         }
-        for (digest, location) in records {
+        for var location in records {
             let record = try read(location)
-            guard let entry = format.entry(in: record), self.digest(entry.name) == digest else {
+            guard let entry = format.entry(in: record), self.digest(entry.name) == location.digest else {
                 damaged += 1
                 continue
             }
-            let frame = RecordHeader(
-                kind: .entry,
-                store: format.store,
-                digest: digest,
-                epoch: location.epoch,
-                payloadCount: Int64(entry.payload.count),
-                usableUntil: location.usableUntil
-            )
-            compacted.takeIn(
-                frame,
-                offset: compacted.end,
-                count: location.count,
-                wasAccessedHere: location.wasAccessedHere
-            )
+            location.offset = compacted.end
+            compacted.index.insert(location)
+            compacted.lastOffset = compacted.end
+            compacted.recordsSinceSnapshot += 1
             compacted.end += location.count
             batch += record
             if batch.count >= Self.batchSize {
@@ -168,15 +158,18 @@ extension Journal {
         // A scan of the whole file must give the same entries.
         let rescan = JournalSegment(file: segment.file, identity: segment.identity)
         try self.readOn(rescan, to: segment.end, session)
-        let known = Self.places(segment.index, session)
-        let second = self.second
-        func useful(_ places: [EntryDigest: JournalIndex.Location]) -> [EntryDigest: JournalIndex.Location] {
-            places.filter { !$0.value.isUnusable(at: second) }
+        func places(_ segment: JournalSegment) -> [EntryDigest: JournalIndex.Location] {
+            self.liveRecords(of: segment, session).reduce(into: [:]) { places, location in
+                var place = location
+                (place.lastUse, place.wasAccessedHere) = (0, false)
+                places[place.digest] = place
+            }
         }
-        if useful(known) != useful(Self.places(rescan.index, session)) {
-            broken.append("the index differs from the index of a rescan")
-        }
-        if known.count != segment.index.count || segment.index.liveBytes != known.values.reduce(0, { $0 + $1.count }) {
+        if places(segment) != places(rescan) { broken.append("the index differs from the index of a rescan") }
+        let known = segment.index.locations.filter { $0.epoch >= session.content.epoch }
+        if Set(known.map(\.digest)).count != segment.index.count
+            || segment.index.liveBytes != known.reduce(0, { $0 + $1.count })
+        {
             broken.append("the index has a wrong count or size")
         }
         if let byteLimit, !segment.holdsNewer, segment.footprint > byteLimit {
@@ -187,19 +180,6 @@ extension Journal {
             broken.append("\(name) was not removed")
         }
         return broken
-    }
-
-    private static func places(_ index: JournalIndex, _ session: Session) -> [EntryDigest: JournalIndex.Location] {
-        var places: [EntryDigest: JournalIndex.Location] = [:]
-        for (digest, location) in index.locations where location.epoch >= session.content.epoch {
-            places[digest] = .init(
-                offset: location.offset,
-                count: location.count,
-                epoch: location.epoch,
-                usableUntil: location.usableUntil
-            )
-        }
-        return places
     }
 }
 

@@ -31,7 +31,7 @@ extension Journal {
         } catch let error where error.isOutOfSpace {
             // The disk has no room for the tombstones: the overwritten records later count as damaged.
             guard self.segment === segment else { throw error }
-            for (digest, _) in doomed { segment.index.remove(digest) }
+            for location in doomed { segment.index.remove(location.digest) }
             segment.isRewriteRequired = segment.isRewriteRequired || !doomed.isEmpty
         }
         try self.erase(doomed, in: segment, session)
@@ -40,12 +40,14 @@ extension Journal {
         self.noteFilled()
     }
 
-    private typealias Doomed = (digest: EntryDigest, location: JournalIndex.Location)
-
     /// Overwrites the payloads of `doomed`, or rewrites the file if a rewrite is due or is less work.
-    private func erase(_ doomed: [Doomed], in segment: JournalSegment, _ session: Session) throws(MuxStoreError) {
+    private func erase(
+        _ doomed: [JournalIndex.Location],
+        in segment: JournalSegment,
+        _ session: Session
+    ) throws(MuxStoreError) {
         guard !doomed.isEmpty || segment.isRewriteRequired else { return }
-        let bytes = doomed.reduce(0) { $0 + $1.location.count }
+        let bytes = doomed.reduce(0) { $0 + $1.count }
         if !segment.holdsNewer,
             segment.isRewriteRequired || bytes > max(segment.index.liveBytes, Self.maximumOverwrite)
         {
@@ -60,8 +62,8 @@ extension Journal {
                 // Overwriting takes no space.
             }
         }
-        for (digest, location) in doomed.sorted(by: { $0.location.offset < $1.location.offset }) {
-            guard let payload = try self.payload(of: digest, at: location, in: segment) else { continue }
+        for location in doomed.sorted(by: { $0.offset < $1.offset }) {
+            guard let payload = try self.payload(at: location, in: segment) else { continue }
             let file = try self.fileSystem.openFile(self.layout.segment, for: .overwrite(from: payload.lowerBound))
             guard try self.fileSystem.status(of: file).identity == segment.identity else { return }
             // Every line stays JSON.
@@ -73,15 +75,14 @@ extension Journal {
                 blank = []
             }
         }
-        for (digest, _) in doomed { segment.deadRecords?[digest] = nil }
+        for location in doomed { segment.deadRecords?[location.digest] = nil }
     }
 
     /// The number of bytes to erase above which a rewrite of the file may be less work than overwriting.
     private static let maximumOverwrite: Int64 = 1 << 16
 
-    /// The range of a record's payload in the file; `nil` if `location` has no entry with this digest.
+    /// The range of a record's payload in the file; `nil` if `location` has no entry with its digest.
     private func payload(
-        of digest: EntryDigest,
         at location: JournalIndex.Location,
         in segment: JournalSegment
     ) throws(MuxStoreError) -> Range<Int64>? {
@@ -90,7 +91,8 @@ extension Journal {
             let count = Int(min(count, location.count))
             let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: count)
             guard let end = start.firstIndex(of: 0x0a) else { continue }
-            guard let frame = RecordCodec.frame(start[..<end]), frame.kind == .entry, frame.digest == digest else {
+            guard let frame = RecordCodec.frame(start[..<end]), frame.kind == .entry, frame.digest == location.digest
+            else {
                 return nil
             }
             let first = location.offset + Int64(end) + 1
@@ -114,7 +116,9 @@ extension Journal {
                 guard case .record(let frame, let offset, let count) = step, frame.kind == .entry,
                     segment.index[frame.digest]?.offset != offset
                 else { continue }
-                found[frame.digest, default: []].append(.init(offset: offset, count: count, epoch: frame.epoch))
+                found[frame.digest, default: []].append(
+                    .init(digest: frame.digest, offset: offset, count: count, epoch: frame.epoch)
+                )
             }
         }
         segment.deadRecords = found
@@ -126,16 +130,13 @@ extension JournalSegment {
     func records(
         of digests: Set<EntryDigest>,
         domains: Set<UInt64>
-    ) -> [(digest: EntryDigest, location: JournalIndex.Location)] {
+    ) -> [JournalIndex.Location] {
         var meant = digests
         if !domains.isEmpty {
-            meant.formUnion(self.index.digests { digest, _ in domains.contains(digest.domain) })
+            meant.formUnion(self.index.digests { domains.contains($0.digest.domain) })
             for digest in (self.deadRecords ?? [:]).keys where domains.contains(digest.domain) { meant.insert(digest) }
         }
-        return meant.flatMap { digest in
-            let locations = (self.deadRecords?[digest] ?? []) + [self.index[digest]].compactMap(\.self)
-            return locations.map { (digest, $0) }
-        }
+        return meant.flatMap { (self.deadRecords?[$0] ?? []) + [self.index[$0]].compactMap(\.self) }
     }
 
     /// Notes a replaced or removed record; the value is still in the file.
@@ -152,7 +153,7 @@ extension JournalSegment {
         case .entry, .erase: self.noteDead(frame.digest)
         case .purge:
             let domain = frame.digest.domain
-            for digest in self.index.digests(where: { digest, _ in digest.domain == domain }) { self.noteDead(digest) }
+            for digest in self.index.digests(where: { $0.digest.domain == domain }) { self.noteDead(digest) }
         }
     }
 }

@@ -70,10 +70,10 @@ extension Journal {
     }
 
     /// The most recently used records that take at most `limit` bytes.
-    private static func mostRecent(_ records: [LiveRecord], within limit: Int64) -> ArraySlice<LiveRecord> {
+    private static func mostRecent(_ records: [JournalIndex.Location], within limit: Int64) -> LiveRecords {
         var (size, first) = (Int64(0), records.endIndex)
         while first > records.startIndex {
-            size += records[first - 1].location.count
+            size += records[first - 1].count
             guard size <= limit else { break }
             first -= 1
         }
@@ -87,7 +87,7 @@ extension Journal {
     /// are lost, but no entry is incomplete.
     ///
     /// - Throws: The error; the entries are lost if the old file was emptied.
-    func rewriteOnFullDisk(_ records: ArraySlice<LiveRecord>) throws(MuxStoreError) {
+    func rewriteOnFullDisk(_ records: LiveRecords) throws(MuxStoreError) {
         guard let segment = self.segment, let session = self.session else { return }
         let count = self.liveRecords(of: segment, session).count
         do throws(MuxStoreError) {
@@ -95,17 +95,17 @@ extension Journal {
             // The old file takes space as long as a process has the file open.
             try? self.fileSystem.truncate(segment.file, to: 0)
         } catch let error where error.isOutOfSpace {
-            var held: [(record: LiveRecord, bytes: [UInt8])] = []
+            var held: [(record: JournalIndex.Location, bytes: [UInt8])] = []
             for record in Self.mostRecent(Array(records), within: Self.heldBytes) {
-                let (offset, count) = (record.location.offset, Int(record.location.count))
-                held.append((record, try self.fileSystem.readAll(segment.file, at: offset, count: count)))
+                let count = Int(record.count)
+                held.append((record, try self.fileSystem.readAll(segment.file, at: record.offset, count: count)))
             }
             try self.fileSystem.truncate(segment.file, to: 0)
             // A process with the old file open detects the replacement by a new file.
             try? self.fileSystem.removeFile(self.layout.segment)
             self.segment = nil
             while true {
-                let bytes = Dictionary(held.map { ($0.record.location.offset, $0.bytes) }) { first, _ in first }
+                let bytes = Dictionary(held.map { ($0.record.offset, $0.bytes) }) { first, _ in first }
                 do throws(MuxStoreError) {
                     try self.replace(segment, session, with: held.map(\.record)[...]) { place throws(MuxStoreError) in
                         bytes[place.offset] ?? []

@@ -157,7 +157,6 @@ final class Journal {
         segment.index.touch(digest)
         return JournalPlace(
             file: segment.file,
-            digest: digest,
             location: location,
             format: RecordCodec(store: session.content.store, digest: self.digest),
             fileSystem: self.fileSystem
@@ -167,7 +166,7 @@ final class Journal {
     /// Whether the journal still has the record at `place`.
     func isCurrent(_ place: JournalPlace) -> Bool {
         guard let present = try? self.unchanged(), present.segment.file === place.file else { return false }
-        return present.segment.index[place.digest]?.offset == place.location.offset
+        return present.segment.index[place.location.digest]?.offset == place.location.offset
     }
 
     /// Validates the entry that was read from `place`; the journal may have changed since the read.
@@ -176,8 +175,8 @@ final class Journal {
             // Another process may have removed the entry, and may be overwriting the value.
             if self.isCurrent(place), let segment {
                 self.statistics.damagedRecords += 1
-                segment.noteDead(place.digest)
-                segment.index.remove(place.digest)
+                segment.noteDead(place.location.digest)
+                segment.index.remove(place.location.digest)
                 segment.isRewriteRequired = true
             }
             return nil

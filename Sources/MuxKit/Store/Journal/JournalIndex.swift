@@ -2,8 +2,9 @@
 ///
 /// A single flat table, because the time to fill the table dominates the first load from a large store.
 package struct JournalIndex: Sendable {
-    /// The position of one record in the file.
+    /// The position of one record in the file, and the digest of the record's name.
     package struct Location: Sendable, Equatable {
+        package let digest: EntryDigest
         package var offset: Int64
         private let length: UInt32
         /// The end of the entry's usability in seconds since 1970; 0 if unlimited.
@@ -12,7 +13,8 @@ package struct JournalIndex: Sendable {
         /// ``lastUse``, with ``wasAccessedHere`` in the lowest bit.
         private var use: UInt64 = 0
 
-        package init(offset: Int64, count: Int64, epoch: UInt64, usableUntil: UInt32 = 0) {
+        package init(digest: EntryDigest, offset: Int64, count: Int64, epoch: UInt64, usableUntil: UInt32 = 0) {
+            self.digest = digest
             self.offset = offset
             self.length = UInt32(clamping: count)
             self.usableUntil = usableUntil
@@ -41,13 +43,8 @@ package struct JournalIndex: Sendable {
         }
     }
 
-    private struct Row: Sendable {
-        var digest: EntryDigest
-        var location: Location
-    }
-
     /// Unordered, without gaps.
-    private var rows: ContiguousArray<Row> = []
+    private var rows: ContiguousArray<Location> = []
     private var places = FlatIndex()
     private var uses: UInt64 = 0
 
@@ -63,7 +60,7 @@ package struct JournalIndex: Sendable {
     package var count: Int { self.rows.count }
 
     package subscript(digest: EntryDigest) -> Location? {
-        self.find(digest).map { self.rows[$0.number].location }
+        self.find(digest).map { self.rows[$0.number] }
     }
 
     /// Makes room for `count` records in all.
@@ -83,26 +80,27 @@ package struct JournalIndex: Sendable {
         switch frame.kind {
         case .entry:
             var location = Location(
+                digest: frame.digest,
                 offset: offset,
                 count: count,
                 epoch: frame.epoch,
                 usableUntil: frame.usableUntil
             )
             location.wasAccessedHere = wasAccessedHere
-            self.insert(frame.digest, location)
+            self.insert(location)
         case .begin: break
         case .erase:
             self.remove(frame.digest)
         case .purge:
             self.rows.removeAll { $0.digest.domain == frame.digest.domain }
-            self.liveBytes = self.rows.reduce(0) { $0 + $1.location.count }
+            self.liveBytes = self.rows.reduce(0) { $0 + $1.count }
             self.rebuild(room: self.rows.count)
         }
     }
 
     package mutating func remove(_ digest: EntryDigest) {
         guard let hit = self.find(digest) else { return }
-        self.liveBytes -= self.rows[hit.number].location.count
+        self.liveBytes -= self.rows[hit.number].count
         let last = self.rows.count - 1
         // The last row moves to this number; the row's position must be found before any row moves.
         let moved = hit.number == last ? nil : self.find(self.rows[last].digest)
@@ -119,38 +117,34 @@ package struct JournalIndex: Sendable {
     }
 
     /// Adds a live record as the most recently used record.
-    package mutating func insert(_ digest: EntryDigest, _ location: Location) {
+    package mutating func insert(_ location: Location) {
         self.uses += 1
         var location = location
         location.lastUse = self.uses
         self.liveBytes += location.count
-        if let hit = self.find(digest) {
-            self.liveBytes -= self.rows[hit.number].location.count
-            self.rows[hit.number].location = location
+        if let hit = self.find(location.digest) {
+            self.liveBytes -= self.rows[hit.number].count
+            self.rows[hit.number] = location
             return
         }
         if !self.places.hasRoom(for: self.rows.count + 1) { self.reserve(self.rows.count * 2 + 1) }
-        self.places.insert(self.rows.count, hash: Self.hash(digest, self.multiplier))
-        self.rows.append(Row(digest: digest, location: location))
+        self.places.insert(self.rows.count, hash: Self.hash(location.digest, self.multiplier))
+        self.rows.append(location)
     }
 
     /// Marks the record as used, and as accessed by this process.
     package mutating func touch(_ digest: EntryDigest) {
         self.uses += 1
         guard let hit = self.find(digest) else { return }
-        self.rows[hit.number].location.lastUse = self.uses
-        self.rows[hit.number].location.wasAccessedHere = true
+        self.rows[hit.number].lastUse = self.uses
+        self.rows[hit.number].wasAccessedHere = true
     }
 
     /// All live records, least recently used first.
-    package var locations: [(digest: EntryDigest, location: Location)] {
-        self.rows.map { ($0.digest, $0.location) }.sorted { $0.1.lastUse < $1.1.lastUse }
-    }
+    package var locations: [Location] { self.rows.sorted { $0.lastUse < $1.lastUse } }
 
     /// The digests of matching live records, unordered.
-    func digests(where isMeant: (EntryDigest, Location) -> Bool) -> [EntryDigest] {
-        self.rows.compactMap { isMeant($0.digest, $0.location) ? $0.digest : nil }
-    }
+    func digests(where isMeant: (Location) -> Bool) -> [EntryDigest] { self.rows.filter(isMeant).map(\.digest) }
 
     private func find(_ digest: EntryDigest) -> FlatIndex.Hit? {
         self.places.find(hash: Self.hash(digest, self.multiplier)) { self.rows[$0].digest == digest }

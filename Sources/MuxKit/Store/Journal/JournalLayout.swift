@@ -45,7 +45,6 @@ package struct JournalLayout: Sendable {
 struct JournalPlace: Sendable {
     /// Stays open after the file is renamed or removed.
     let file: OpenFile
-    let digest: EntryDigest
     let location: JournalIndex.Location
     let format: RecordCodec
     let fileSystem: any FileSystem
