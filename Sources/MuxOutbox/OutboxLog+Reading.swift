@@ -52,7 +52,6 @@ extension OutboxLog {
     @discardableResult
     private func read(_ file: OpenFile, to size: Int64) throws(MuxStoreError) -> Set<ID> {
         var found: Set<ID> = []
-        var walker = JournalWalker(from: self.end, to: size)
         let (fileSystem, start) = (self.fileSystem, self.end)
         // A single read for all records, unless the file is far larger than usual limits.
         let isWhole = size - start <= Self.wholeSize
@@ -61,6 +60,7 @@ extension OutboxLog {
             guard isWhole else { return try fileSystem.readAll(file, at: offset, count: count) }
             return Array(whole.dropFirst(Int(offset - start)).prefix(count))
         }
+        var walker = JournalWalker(from: start, to: size, reading: read)
         // The end of the last valid record: damaged bytes are between this position and the next record.
         var valid = self.end
         var isDamaged = false
@@ -69,7 +69,7 @@ extension OutboxLog {
             isDamaged = false
             found.insert(self.addDamage(try read(valid, Int(end - valid))))
         }
-        while let step = try walker.next(reading: read) {
+        while let step = try walker.next() {
             switch step {
             case .newer: self.holdsNewer = true
             case .damage: isDamaged = true

@@ -17,11 +17,11 @@ struct JournalWalkerTests {
     }
 
     private func walk(_ bytes: [UInt8], from start: Int64 = 0) throws -> Walk {
-        var walker = JournalWalker(from: start, to: Int64(bytes.count))
-        var walk = Walk()
-        while let step = try walker.next(reading: { offset, count in
+        var walker = JournalWalker(from: start, to: Int64(bytes.count)) { offset, count in
             Array(bytes.dropFirst(Int(offset)).prefix(count))
-        }) {
+        }
+        var walk = Walk()
+        while let step = try walker.next() {
             switch step {
             case .record(_, let offset, _): walk.offsets.append(offset)
             case .damage: walk.damage += 1

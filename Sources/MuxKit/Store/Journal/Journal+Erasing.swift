@@ -107,12 +107,8 @@ extension Journal {
         guard segment.deadRecords == nil else { return }
         var found: [EntryDigest: [JournalIndex.Location]] = [:]
         if segment.hasDeadBytes {
-            var walker = JournalWalker(from: 0, to: segment.end)
-            let (fileSystem, file) = (self.fileSystem, segment.file)
-            let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
-                try fileSystem.readAll(file, at: offset, count: count)
-            }
-            while let step = try walker.next(reading: read) {
+            var walker = self.walker(over: segment, from: 0, to: segment.end)
+            while let step = try walker.next() {
                 guard case .record(let frame, let offset, let count) = step, frame.kind == .entry,
                     segment.index[frame.digest]?.offset != offset
                 else { continue }

@@ -195,12 +195,8 @@ extension Journal {
     ) throws(MuxStoreError) {
         guard size > segment.end else { return }
         var damaged = 0
-        var walker = JournalWalker(from: segment.end, to: size)
-        let (fileSystem, file) = (self.fileSystem, segment.file)
-        let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
-            try fileSystem.readAll(file, at: offset, count: count)
-        }
-        while let step = try walker.next(reading: read) {
+        var walker = self.walker(over: segment, from: segment.end, to: size)
+        while let step = try walker.next() {
             switch step {
             case .newer: segment.holdsNewer = true
             case .damage: damaged += 1
@@ -213,13 +209,20 @@ extension Journal {
             }
         }
         if walker.endsTorn, !self.isReadOnly {
-            try self.fileSystem.truncate(file, to: walker.position)
+            try self.fileSystem.truncate(segment.file, to: walker.position)
             self.statistics.tornBytes += Int(size - walker.position)
         }
         segment.end = walker.position
         segment.needsLineBreak = !walker.endsWithLineBreak
         segment.isRewriteRequired = segment.isRewriteRequired || damaged > 0
         self.statistics.damagedRecords += damaged
+    }
+
+    func walker(over segment: JournalSegment, from start: Int64, to end: Int64) -> JournalWalker {
+        let (fileSystem, file) = (self.fileSystem, segment.file)
+        return JournalWalker(from: start, to: end) { offset, count throws(MuxStoreError) in
+            try fileSystem.readAll(file, at: offset, count: count)
+        }
     }
 
     /// Removes the temporary files of killed processes; after a failure, the next opening tries again.

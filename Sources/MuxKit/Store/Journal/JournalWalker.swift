@@ -1,7 +1,7 @@
 /// Scans a journal record by record, by the fixed fields of the headers only.
 ///
 /// Accepts any bytes. After damage, the scan continues line by line up to the next valid header.
-package struct JournalWalker: Sendable {
+package struct JournalWalker {
     package enum Step: Sendable, Equatable {
         /// A record with a valid header and an unchecked payload.
         case record(RecordHeader, offset: Int64, count: Int64)
@@ -26,6 +26,7 @@ package struct JournalWalker: Sendable {
     package private(set) var endsWithLineBreak = true
 
     private let size: Int64
+    private let read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
     private var region = Region.sound
     private var window: ArraySlice<UInt8> = []
     private var windowOffset: Int64 = 0
@@ -34,27 +35,30 @@ package struct JournalWalker: Sendable {
     private static let windowSize = 1 << 16
 
     /// Scans from `position`, where a record begins, to `size`.
-    package init(from position: Int64, to size: Int64) {
+    ///
+    /// `read` returns as many bytes from an offset as requested, and fewer only at the end of the file.
+    package init(
+        from position: Int64,
+        to size: Int64,
+        reading read: @escaping (Int64, Int) throws(MuxStoreError) -> [UInt8]
+    ) {
         self.position = position
         self.size = size
+        self.read = read
     }
 
     /// The next step; `nil` at the end.
-    ///
-    /// `read` returns as many bytes as requested, and fewer only at the end of the file.
-    package mutating func next(
-        reading read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
-    ) throws(MuxStoreError) -> Step? {
+    package mutating func next() throws(MuxStoreError) -> Step? {
         while self.position < self.size, !self.endsTorn {
-            guard let end = try self.lineEnd(from: self.position, read) else {
+            guard let end = try self.lineEnd(from: self.position) else {
                 self.endWithoutLineBreak()
                 return nil
             }
-            let line = try self.line(to: end, read)
+            let line = try self.line(to: end)
             switch ChecksummedLine.open(line) {
             case .present(let rest)?:
                 guard let frame = RecordHeader(rest) else { break }
-                if let step = try self.step(frame, headerEnd: end, read) { return step }
+                if let step = try self.step(frame, headerEnd: end) { return step }
                 if self.endsTorn { return nil }
                 continue
             case .newer?:
@@ -71,23 +75,19 @@ package struct JournalWalker: Sendable {
     }
 
     /// Handles a valid header; `nil` without ``endsTorn`` means that the scan continues.
-    private mutating func step(
-        _ frame: RecordHeader,
-        headerEnd: Int64,
-        _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
-    ) throws(MuxStoreError) -> Step? {
+    private mutating func step(_ frame: RecordHeader, headerEnd: Int64) throws(MuxStoreError) -> Step? {
         let end = headerEnd + frame.payloadCount + 1
         guard end <= self.size else {
             self.endsTorn = true
             return nil
         }
-        guard try self.bytes(at: end - 1, 1, read).first == Self.lineBreak else {
+        guard try self.bytes(at: end - 1, 1).first == Self.lineBreak else {
             // The line break is damaged or missing, or the payload's length has changed.
-            if try self.startsRecord(at: end, read) {
+            if try self.startsRecord(at: end) {
                 self.position = end
                 self.endsWithLineBreak = end != self.size
             } else {
-                self.position = try self.startsRecord(at: end - 1, read) ? end - 1 : headerEnd
+                self.position = try self.startsRecord(at: end - 1) ? end - 1 : headerEnd
             }
             return self.enterDamage() ? .damage : nil
         }
@@ -98,15 +98,12 @@ package struct JournalWalker: Sendable {
     }
 
     /// Whether a record begins at `offset`, or the file ends there.
-    private mutating func startsRecord(
-        at offset: Int64,
-        _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
-    ) throws(MuxStoreError) -> Bool {
+    private mutating func startsRecord(at offset: Int64) throws(MuxStoreError) -> Bool {
         guard offset < self.size else { return true }
-        guard let end = try self.lineEnd(from: offset, read) else { return false }
+        guard let end = try self.lineEnd(from: offset) else { return false }
         let count = Int(end - offset - 1)
         guard count <= RecordCodec.maximumHeader else { return false }
-        return ChecksummedLine.open(try self.bytes(at: offset, count, read)) != nil
+        return ChecksummedLine.open(try self.bytes(at: offset, count)) != nil
     }
 
     /// Begins a damaged region; `false` if the position was not in a sound region.
@@ -128,23 +125,17 @@ package struct JournalWalker: Sendable {
 
     /// The line at ``position`` without the line break; a single zero for a line that is too long for a
     /// header.
-    private mutating func line(
-        to end: Int64,
-        _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
-    ) throws(MuxStoreError) -> ArraySlice<UInt8> {
+    private mutating func line(to end: Int64) throws(MuxStoreError) -> ArraySlice<UInt8> {
         let count = end - 1 - self.position
         guard count <= Int64(RecordCodec.maximumHeader) else { return [0] }
-        return try self.bytes(at: self.position, Int(count), read)
+        return try self.bytes(at: self.position, Int(count))
     }
 
     /// The end of the line at `start`, after the line break; `nil` without a line break.
-    private mutating func lineEnd(
-        from start: Int64,
-        _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8]
-    ) throws(MuxStoreError) -> Int64? {
+    private mutating func lineEnd(from start: Int64) throws(MuxStoreError) -> Int64? {
         var offset = start
         while offset < self.size {
-            let part = try self.bytes(at: offset, 1, read, orMore: true)
+            let part = try self.bytes(at: offset, 1, orMore: true)
             guard !part.isEmpty else { return nil }
             if let index = part.firstIndex(of: Self.lineBreak) { return offset + Int64(index - part.startIndex) + 1 }
             offset += Int64(part.count)
@@ -156,16 +147,18 @@ package struct JournalWalker: Sendable {
     private mutating func bytes(
         at offset: Int64,
         _ count: Int,
-        _ read: (Int64, Int) throws(MuxStoreError) -> [UInt8],
         orMore: Bool = false
     ) throws(MuxStoreError) -> ArraySlice<UInt8> {
         let windowEnd = self.windowOffset + Int64(self.window.count)
         if offset < self.windowOffset || offset + Int64(count) > windowEnd {
             let wanted = min(Int64(max(count, Self.windowSize)), max(0, self.size - offset))
-            self.window = try read(offset, Int(wanted))[...]
+            self.window = try self.read(offset, Int(wanted))[...]
             self.windowOffset = offset
         }
         let rest = self.window.dropFirst(Int(offset - self.windowOffset))
         return orMore ? rest : rest.prefix(count)
     }
 }
+
+@available(*, unavailable)
+extension JournalWalker: Sendable {}
