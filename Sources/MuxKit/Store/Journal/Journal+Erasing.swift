@@ -86,19 +86,11 @@ extension Journal {
         at location: JournalIndex.Location,
         in segment: JournalSegment
     ) throws(MuxStoreError) -> Range<Int64>? {
-        // The first size is enough for most headers.
-        for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
-            let count = Int(min(count, location.count))
-            let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: count)
-            guard let end = start.firstIndex(of: 0x0a) else { continue }
-            guard let frame = RecordCodec.frame(start[..<end]), frame.kind == .entry, frame.digest == location.digest
-            else {
-                return nil
-            }
-            let first = location.offset + Int64(end) + 1
-            return first..<min(first + frame.payloadCount, location.offset + location.count - 1)
-        }
-        return nil
+        guard let header = try self.header(at: location, in: segment), let frame = RecordCodec.frame(header.dropLast()),
+            frame.kind == .entry, frame.digest == location.digest
+        else { return nil }
+        let first = location.offset + Int64(header.count)
+        return first..<min(first + frame.payloadCount, location.offset + location.count - 1)
     }
 
     /// Finds the dead entries of the file, which are not in the index; a later call does not scan the file

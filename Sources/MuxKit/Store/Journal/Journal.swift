@@ -289,19 +289,23 @@ final class Journal {
             return false
         }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
+        // A read error does not fail the whole save.
+        guard let header = try? self.header(at: location, in: segment), let found = format.facts(in: header),
+            found.name == entry.name
+        else { return false }
+        // Changes of tags are merged: this process has to read the changes on disk first.
+        return entry.schemaVersion == MuxStoredEntry.tagChangesVersion || found.fetchedAt > entry.fetchedAt
+    }
+
+    /// The header line of a record with the line break; `nil` without a line break within the maximum length.
+    func header(at location: JournalIndex.Location, in segment: JournalSegment) throws(MuxStoreError) -> [UInt8]? {
         // The first size is enough for most headers.
         for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
-            let count = min(count, location.count)
-            // A read error does not fail the whole save.
-            guard let start = try? self.fileSystem.readAll(segment.file, at: location.offset, count: Int(count)) else {
-                return false
-            }
-            guard let found = format.facts(in: start) else { continue }
-            guard found.name == entry.name else { return false }
-            // Changes of tags are merged: this process has to read the changes on disk first.
-            return entry.schemaVersion == MuxStoredEntry.tagChangesVersion || found.fetchedAt > entry.fetchedAt
+            let count = Int(min(count, location.count))
+            let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: count)
+            if let end = start.firstIndex(of: 0x0a) { return Array(start[...end]) }
         }
-        return false
+        return nil
     }
 
     func raiseSessionEpoch(to epoch: UInt64) throws(MuxStoreError) {
