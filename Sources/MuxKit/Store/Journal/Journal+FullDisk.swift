@@ -145,28 +145,19 @@ extension Journal {
             let time = second * 1_000_000_000 + .random(in: 0..<1_000_000_000)
             try? self.fileSystem.setModified(self.sessionFile.path, to: time)
         }
-        do throws(MuxStoreError) {
-            return try self.sessionFile.write(content.encoded)
-        } catch let error where !error.isOutOfSpace {
-            throw error
-        } catch {
-            self.removeSpareFiles()
-        }
-        do throws(MuxStoreError) {
-            return try self.sessionFile.write(content.encoded)
-        } catch let error where !error.isOutOfSpace {
-            throw error
-        } catch {
-            self.emptySegment()
-        }
-        do throws(MuxStoreError) {
-            return try self.sessionFile.write(content.encoded)
-        } catch let error where !error.isOutOfSpace {
-            throw error
-        } catch {
-            // If the process is killed here, the journal's folder exists without a session file. The next
-            // opening then treats the session number as lost, and starts a new session.
-            try self.sessionFile.remove()
+        for attempt in 0..<3 {
+            do throws(MuxStoreError) {
+                return try self.sessionFile.write(content.encoded)
+            } catch let error where error.isOutOfSpace {
+                switch attempt {
+                case 0: self.removeSpareFiles()
+                case 1: self.emptySegment()
+                default:
+                    // If the process is killed here, the journal's folder exists without a session file. The
+                    // next opening then treats the session number as lost, and starts a new session.
+                    try self.sessionFile.remove()
+                }
+            }
         }
         try self.sessionFile.write(content.encoded)
     }
