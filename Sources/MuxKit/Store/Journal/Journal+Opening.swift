@@ -92,21 +92,22 @@ extension Journal {
 
     // MARK: - The session
 
-    /// The number in the session file; `nil` if the number cannot be determined.
+    /// The number in the session file; `withoutStore` in a folder without a store; `nil` for a damaged or
+    /// lost session file.
     ///
     /// Takes no lock, and creates no file.
-    static func peekSessionEpoch(_ layout: JournalLayout, _ fileSystem: any FileSystem) -> UInt64? {
+    static func epochOnDisk(
+        _ layout: JournalLayout,
+        _ fileSystem: any FileSystem,
+        withoutStore: UInt64 = 0
+    ) throws(MuxStoreError) -> UInt64? {
         let file = DurableFile(JournalLayout.sessionName, in: layout.root, fileSystem: fileSystem)
-        do {
-            if let content = try file.read() {
-                guard case .present(let session) = SessionFile.decode(content) else { return nil }
-                return session.epoch
-            }
+        guard let content = try file.read() else {
             // A journal without a session file means a lost number.
-            return try fileSystem.status(at: layout.journal) == nil ? 0 : nil
-        } catch {
-            return nil
+            return try fileSystem.status(at: layout.journal) == nil ? withoutStore : nil
         }
+        guard case .present(let session) = SessionFile.decode(content) else { return nil }
+        return session.epoch
     }
 
     private func isInPlace(_ session: Session) throws(MuxStoreError) -> Bool {

@@ -76,20 +76,11 @@ final class Journal {
     /// The number of the current session; creates no file in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
         // If the store had entries, this call must detect a loss of the entries.
-        guard self.session == nil, self.filledStore == nil else {
-            return try self.refreshIfChanged().session.content.epoch
-        }
-        if let content = try self.sessionFile.read() {
-            guard case .present(let file) = SessionFile.decode(content) else {
-                return try self.refreshIfChanged().session.content.epoch
-            }
-            self.lastEpoch = max(self.lastEpoch, file.epoch)
-            return file.epoch
-        }
-        guard try self.fileSystem.status(at: self.layout.journal) == nil else {
-            return try self.refreshIfChanged().session.content.epoch  // the session file was lost
-        }
-        return self.lastEpoch
+        guard self.session == nil, self.filledStore == nil,
+            let epoch = try Self.epochOnDisk(self.layout, self.fileSystem, withoutStore: self.lastEpoch)
+        else { return try self.refreshIfChanged().session.content.epoch }
+        self.lastEpoch = max(self.lastEpoch, epoch)
+        return epoch
     }
 
     /// The result of a lookup.

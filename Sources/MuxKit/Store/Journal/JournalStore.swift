@@ -135,7 +135,7 @@ public actor JournalStore: MuxStore {
     ///
     /// Blocks the caller during the read of a small file; creates no file.
     public nonisolated func peekSessionEpoch() -> UInt64? {
-        Journal.peekSessionEpoch(self.layout, self.fileSystem)
+        (try? Journal.epochOnDisk(self.layout, self.fileSystem)) ?? nil
     }
 
     /// Waits for a sign-out by another process, if the store watches its folder.
