@@ -341,7 +341,10 @@ final class Journal {
         // The segment is `nil` if a failed write could not be undone.
         guard let segment = self.segment else { throw .fileSystem(.write, code: POSIXFileSystem.staleFile) }
         let start = segment.end
-        let prefix = try self.prefix(of: segment)
+        let generation = UInt64.random(in: .min ... .max)
+        // An empty file begins with a `begin` record.
+        let prefix =
+            start == 0 ? try records.format.beginning(generation) : segment.needsLineBreak ? [0x0a] : []
         do {
             // A single append of all bytes; the lock excludes records of other processes in between.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
@@ -352,8 +355,9 @@ final class Journal {
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
-        if start == 0, let end = prefix.firstIndex(of: 0x0a), let frame = RecordCodec.frame(prefix[..<end]) {
-            segment.takeIn(frame, offset: 0, count: Int64(prefix.count))
+        if start == 0 {
+            segment.generation = generation
+            segment.recordsSinceSnapshot += 1
         }
         segment.end += Int64(prefix.count)
         segment.needsLineBreak = false
@@ -361,14 +365,6 @@ final class Journal {
             segment.takeIn(frame, offset: segment.end, count: count, wasAccessedHere: true)
             segment.end += count
         }
-    }
-
-    /// The bytes to write before the next record: the `begin` record of an empty file, or a missing line
-    /// break.
-    private func prefix(of segment: JournalSegment) throws(MuxStoreError) -> [UInt8] {
-        guard segment.end == 0, let session = self.session else { return segment.needsLineBreak ? [0x0a] : [] }
-        let format = RecordCodec(store: session.content.store, digest: self.digest)
-        return try format.beginning(.random(in: .min ... .max))
     }
 
     /// Compacts the journal and writes an index snapshot, if due; call with the lock held.

@@ -179,7 +179,7 @@ package struct RecordCodec: Sendable {
 ///
 /// A class for the same reason as ``Journal``: a crash of the optimizer.
 final class JournalRecords {
-    private let format: RecordCodec
+    let format: RecordCodec
     private(set) var bytes: [UInt8] = []
     private(set) var frames: [(frame: RecordHeader, count: Int64)] = []
 
