@@ -181,13 +181,11 @@ extension FileLease: ReportsProblems {}
 /// A lock between processes, held for one synchronous function.
 package struct FolderLock: Sendable {
     private let path: String
-    private let folder: String
     private let fileSystem: any FileSystem
 
     /// Describes a lock on a separate empty file; does not access the disk yet.
     package init(_ name: String, in folder: String, fileSystem: any FileSystem) {
         self.path = FilePath.join(folder, name)
-        self.folder = folder
         self.fileSystem = fileSystem
     }
 
@@ -218,7 +216,7 @@ package struct FolderLock: Sendable {
         var open = open
         for _ in 0..<Self.maximumAttempts {
             do {
-                let file = if let open { open } else { try self.openFile() }
+                let file = if let open { open } else { try self.fileSystem.openFileAndFolders(self.path, for: .append) }
                 open = nil
                 try self.fileSystem.lock(file)
                 var isUsable = false
@@ -228,14 +226,5 @@ package struct FolderLock: Sendable {
             } catch  where error.isMissing {}
         }
         throw .fileSystem(.lock, code: POSIXFileSystem.noSuchFile)
-    }
-
-    private func openFile() throws(MuxStoreError) -> OpenFile {
-        do {
-            return try self.fileSystem.openFile(self.path, for: .append)
-        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
-            try self.fileSystem.makeFolders(self.folder)
-            return try self.fileSystem.openFile(self.path, for: .append)
-        }
     }
 }

@@ -78,7 +78,7 @@ package struct DurableFile: Sendable {
     private func writeOnce(_ content: Data, _ durability: MuxDurability) throws(MuxStoreError) {
         let temporary = self.path + "." + Hex.text(of: .random(in: .min ... .max)) + Self.suffix
         do {
-            let file = try self.create(temporary)
+            let file = try self.fileSystem.openFileAndFolders(temporary, for: .create)
             try self.fileSystem.appendAll([UInt8](content), to: file)
             if durability == .full { try self.fileSystem.synchronize(file) }
             try self.fileSystem.move(temporary, to: self.path)
@@ -120,13 +120,4 @@ package struct DurableFile: Sendable {
     }
 
     private static let suffix = ".tmp"
-
-    private func create(_ path: String) throws(MuxStoreError) -> OpenFile {
-        do {
-            return try self.fileSystem.openFile(path, for: .create)
-        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
-            try self.fileSystem.makeFolders(self.folder)
-            return try self.fileSystem.openFile(path, for: .create)
-        }
-    }
 }

@@ -132,6 +132,16 @@ extension FileSystem {
         if let parent = FilePath.parent(of: path) { try self.synchronizeFolder(parent) }
     }
 
+    /// Opens or creates the file at `path`; first creates the folder and missing parents, if necessary.
+    func openFileAndFolders(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile {
+        do {
+            return try self.openFile(path, for: access)
+        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
+            if let folder = FilePath.parent(of: path) { try self.makeFolders(folder) }
+            return try self.openFile(path, for: access)
+        }
+    }
+
     /// Removes the folder and its content; does not follow links.
     ///
     /// A missing file or folder is not an error.

@@ -391,7 +391,11 @@ final class Journal {
     /// Excludes other processes until ``unlock()``.
     func lock() throws(MuxStoreError) {
         for _ in 0..<Self.lockAttempts {
-            let file = try self.openLockFile()
+            let file =
+                if let file = self.lockFile { file } else {
+                    try self.fileSystem.openFileAndFolders(self.layout.lock, for: .append)
+                }
+            self.lockFile = file
             if self.abandonedWait != nil, try !self.isPresent(file) {
                 // The folder was created again: the abandoned wait is for the old lock file.
                 (self.abandonedWait, self.lockFile, self.session, self.segment) = (nil, nil, nil, nil)
@@ -436,19 +440,6 @@ final class Journal {
         guard let file = self.lockFile else { return }
         self.lockFile = nil
         try? self.fileSystem.unlock(file)
-    }
-
-    private func openLockFile() throws(MuxStoreError) -> OpenFile {
-        if let file = self.lockFile { return file }
-        let file: OpenFile
-        do {
-            file = try self.fileSystem.openFile(self.layout.lock, for: .append)
-        } catch .fileSystem(.open, code: POSIXFileSystem.noSuchFile) {
-            try self.fileSystem.makeFolders(self.layout.root)
-            file = try self.fileSystem.openFile(self.layout.lock, for: .append)
-        }
-        self.lockFile = file
-        return file
     }
 }
 
