@@ -319,44 +319,29 @@ package final class OpenFile: Sendable {
 /// `flock(2)` has no timeout. An abandoned wait continues, and releases the lock as soon as the lock is
 /// taken.
 final class LockWait: Sendable {
-    private enum State: Sendable {
-        case waiting
-        case taken
-        case failed(MuxStoreError)
-        /// The caller abandoned the wait.
-        case left
-        case over
+    private struct State: Sendable {
+        /// The result of the call that takes the lock; `nil` during the call.
+        var result: Result<Void, MuxStoreError>?
+        var isAbandoned = false
     }
 
-    private let state = Locked(State.waiting)
+    private let state = Locked(State())
     private let ended = DispatchSemaphore(value: 0)
 
     init(_ file: OpenFile, _ fileSystem: any FileSystem) {
         DispatchQueue(label: "MuxKit.LockWait").async {
-            var end = State.taken
-            do throws(MuxStoreError) {
-                try fileSystem.lock(file)
-            } catch {
-                end = .failed(error)
+            let result = Result { () throws(MuxStoreError) in try fileSystem.lock(file) }
+            self.state.withLock { state in
+                // Before the wait is over: a later call may take the lock with the same open file.
+                if state.isAbandoned, case .success = result { try? fileSystem.unlock(file) }
+                state.result = result
             }
-            let wasLeft = self.state.withLock { state -> Bool in
-                if case .left = state { return true }
-                state = end
-                return false
-            }
-            guard wasLeft else {
-                self.ended.signal()
-                return
-            }
-            if case .taken = end { try? fileSystem.unlock(file) }
-            self.state.withLock { $0 = .over }
+            self.ended.signal()
         }
     }
 
-    /// Whether the wait was abandoned and has ended.
-    var isOver: Bool {
-        self.state.withLock { state in if case .over = state { true } else { false } }
-    }
+    /// Whether the wait has ended; an abandoned wait has then released the lock.
+    var isOver: Bool { self.state.withLock { $0.result != nil } }
 
     /// Blocks until the lock is taken; abandons the wait after `limit`.
     ///
@@ -364,13 +349,12 @@ final class LockWait: Sendable {
     func finish(within limit: Duration) throws(MuxStoreError) -> Bool {
         _ = self.ended.wait(timeout: .now() + limit.secondsValue)
         return try self.state.withLock { state throws(MuxStoreError) -> Bool in
-            switch state {
-            case .taken: return true
-            case .failed(let error): throw error
-            case .waiting, .left, .over:
-                state = .left
+            guard let result = state.result else {
+                state.isAbandoned = true
                 return false
             }
+            try result.get()
+            return true
         }
     }
 }
