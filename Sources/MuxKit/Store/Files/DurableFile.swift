@@ -91,26 +91,19 @@ package struct DurableFile: Sendable {
 
     /// Removes the file; a missing file is not an error.
     package func remove(durability: MuxDurability = .full) throws(MuxStoreError) {
-        do {
+        try ignoringMissing { () throws(MuxStoreError) in
             try self.fileSystem.removeFile(self.path)
-        } catch .fileSystem(.remove, code: POSIXFileSystem.noSuchFile) {
-            return
+            if durability == .full { try self.fileSystem.synchronizeFolder(self.folder) }
         }
-        guard durability == .full else { return }
-        try ignoringMissing { () throws(MuxStoreError) in try self.fileSystem.synchronizeFolder(self.folder) }
     }
 
     /// Removes the temporary files of killed writers; to be called only while no other writer is active.
     package func removeLeftovers() throws(MuxStoreError) {
-        let names: [String]
-        do {
-            names = try self.fileSystem.names(in: self.folder)
-        } catch .fileSystem(.list, code: POSIXFileSystem.noSuchFile) {
-            return
-        }
-        for name in names where self.isLeftover(name) {
-            try ignoringMissing { () throws(MuxStoreError) in
-                try self.fileSystem.removeFile(FilePath.join(self.folder, name))
+        try ignoringMissing { () throws(MuxStoreError) in
+            for name in try self.fileSystem.names(in: self.folder) where self.isLeftover(name) {
+                try ignoringMissing { () throws(MuxStoreError) in
+                    try self.fileSystem.removeFile(FilePath.join(self.folder, name))
+                }
             }
         }
     }
