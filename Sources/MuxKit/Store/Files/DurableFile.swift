@@ -11,7 +11,7 @@ package struct DurableFile: Sendable {
     private let name: String
 
     /// The default limit of reads, in bytes; readers of larger files pass another limit.
-    package static let usualMaximum: Int64 = 1 << 24
+    static let usualMaximum: Int64 = 1 << 24
 
     /// Makes the file `name` in `folder`; does no I/O.
     package init(_ name: String, in folder: String, fileSystem: any FileSystem) {
@@ -26,27 +26,16 @@ package struct DurableFile: Sendable {
     ///
     /// - Throws: ``MuxStoreError`` if the file exists, but cannot be read now.
     package func read() throws(MuxStoreError) -> Data? {
-        try self.open()?.content
-    }
-
-    /// The file's content as an array, which avoids copies of large content; `nil` for a missing file.
-    ///
-    /// - Parameter maximum: The size in bytes of the largest file that is read.
-    /// - Returns: The content.
-    /// - Throws: ``MuxStoreError``, also for a file larger than `maximum`.
-    package func bytes(atMost maximum: Int64 = usualMaximum) throws(MuxStoreError) -> [UInt8]? {
-        try self.openBytes(atMost: maximum)?.content
+        guard let content = try self.open()?.content else { return nil }
+        return Data(content)
     }
 
     /// The file's content and the open file; `nil` for a missing file.
     ///
-    /// After a replacement of the file, the open file has the link count 0.
-    package func open() throws(MuxStoreError) -> (file: OpenFile, content: Data)? {
-        guard let (file, bytes) = try self.openBytes(atMost: Self.usualMaximum) else { return nil }
-        return (file, Data(bytes))
-    }
-
-    private func openBytes(atMost maximum: Int64) throws(MuxStoreError) -> (file: OpenFile, content: [UInt8])? {
+    /// - Parameter maximum: The size in bytes of the largest file that is read.
+    /// - Returns: The content, and the open file, which has the link count 0 after a replacement of the file.
+    /// - Throws: ``MuxStoreError``, also for a file larger than `maximum`.
+    func open(atMost maximum: Int64 = usualMaximum) throws(MuxStoreError) -> (file: OpenFile, content: [UInt8])? {
         let file: OpenFile
         do {
             file = try self.fileSystem.openFile(self.path, for: .read)

@@ -182,7 +182,9 @@ extension Journal {
     /// Restores the index from a snapshot of this journal; the caller reads the records after the snapshot.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
         // An entry takes less space in the snapshot than in the journal.
-        guard let content = try? self.indexFile.bytes(atMost: max(size, DurableFile.usualMaximum)) else { return }
+        guard let content = try? self.indexFile.open(atMost: max(size, DurableFile.usualMaximum))?.content else {
+            return
+        }
         segment.snapshotBytes = Int64(content.count)
         guard let kept = IndexSnapshot(content), self.isOf(segment, size, session, kept.anchor) else {
             self.statistics.rebuiltIndexes += 1

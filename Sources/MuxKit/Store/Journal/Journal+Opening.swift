@@ -63,7 +63,7 @@ extension Journal {
         } else {
             (self.session, self.segment) = (nil, nil)
             guard let opened = try self.sessionFile.open() else { throw error }
-            switch SessionFile.decode(opened.content) {
+            switch SessionFile.decode(Data(opened.content)) {
             case .present(let content): session = self.adopt(try self.fileSystem.status(of: opened.file), content)
             case .newer: throw .newerFormat
             case .damaged: throw error
@@ -122,7 +122,7 @@ extension Journal {
         let (former, segment) = (self.session, self.segment)
         (self.session, self.segment) = (nil, nil)
         let opened = try self.sessionFile.open()
-        switch opened.map({ SessionFile.decode($0.content) }) {
+        switch opened.map({ SessionFile.decode(Data($0.content)) }) {
         case .present(let content)?:
             if let file = opened?.file { return self.adopt(try self.fileSystem.status(of: file), content) }
         case .newer?: throw .newerFormat
