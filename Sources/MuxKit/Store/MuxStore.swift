@@ -274,12 +274,7 @@ package enum MuxStoreLocation {
         bundleIdentifier: String? = Bundle.main.bundleIdentifier,
         processName: String = ProcessInfo.processInfo.processName
     ) throws(MuxStoreError) -> URL {
-        let folder =
-            switch purpose {
-            case .caches: FolderAttributes.caches(environment)
-            case .data: FolderAttributes.data(environment)
-            }
-        guard let folder else { throw .noFolder }
+        guard let folder = FolderAttributes.folder(for: purpose, environment) else { throw .noFolder }
         return
             folder
             .appending(component: self.folderName(for: bundleIdentifier ?? processName))

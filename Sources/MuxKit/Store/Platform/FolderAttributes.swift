@@ -33,29 +33,15 @@ enum FolderAttributes {
         (try? FileManager.default.setAttributes([.posixPermissions: 0o700], ofItemAtPath: path)) != nil
     }
 
-    /// The user's folder for cached files; `nil` if neither the environment nor the system names a folder.
-    static func caches(_ environment: [String: String]) -> URL? {
+    /// The user's folder for `purpose`; `nil` if neither the environment nor the system names a folder.
+    static func folder(for purpose: MuxStoreLocation.Purpose, _ environment: [String: String]) -> URL? {
         #if canImport(Darwin)
-        return FileManager.default.urls(for: .cachesDirectory, in: .userDomainMask).first
+        let folder = purpose == .caches ? FileManager.SearchPathDirectory.cachesDirectory : .applicationSupportDirectory
+        return FileManager.default.urls(for: folder, in: .userDomainMask).first
         #else
-        return MuxStoreLocation.xdg(.caches, environment) ?? self.fallback(.caches)
+        // Without variables of the environment: the home folder that the password database has for the user.
+        return MuxStoreLocation.xdg(purpose, environment)
+            ?? POSIXFileSystem.home.flatMap { MuxStoreLocation.xdg(purpose, ["HOME": $0]) }
         #endif
     }
-
-    /// The user's folder for data that must not be lost; `nil` if neither the environment nor the system
-    /// names a folder.
-    static func data(_ environment: [String: String]) -> URL? {
-        #if canImport(Darwin)
-        return FileManager.default.urls(for: .applicationSupportDirectory, in: .userDomainMask).first
-        #else
-        return MuxStoreLocation.xdg(.data, environment) ?? self.fallback(.data)
-        #endif
-    }
-
-    #if !canImport(Darwin)
-    /// The folder for `purpose` below the home folder that the password database has for this process's user.
-    private static func fallback(_ purpose: MuxStoreLocation.Purpose) -> URL? {
-        POSIXFileSystem.home.flatMap { MuxStoreLocation.xdg(purpose, ["HOME": $0]) }
-    }
-    #endif
 }
