@@ -111,13 +111,9 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func append(_ bytes: ArraySlice<UInt8>, to file: OpenFile) throws(MuxStoreError) -> Int {
-        var (result, code) = (0, Int32(0))
-        repeat {
-            result = unsafe bytes.withUnsafeBytes { unsafe write(file.descriptor, $0.baseAddress, $0.count) }
-            code = result < 0 ? errno : 0
-        } while code == EINTR
-        guard code == 0 else { throw .fileSystem(.write, code: code) }
-        return result
+        try self.call(.write) {
+            unsafe bytes.withUnsafeBytes { unsafe write(file.descriptor, $0.baseAddress, $0.count) }
+        }
     }
 
     package func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus {
@@ -127,19 +123,17 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func status(at path: String) throws(MuxStoreError) -> FileStatus? {
-        var info = stat()
-        do {
-            try self.call(.status, on: path) { unsafe lstat(path, &info) }
-        } catch .fileSystem(.status, code: ENOENT), .fileSystem(.status, code: ENOTDIR) {
-            return nil
-        }
-        return FileStatus(info)
+        try self.status(at: path) { unsafe lstat(path, &$0) }
     }
 
     package func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus? {
+        try self.status(at: path) { unsafe stat(path, &$0) }
+    }
+
+    private func status(at path: String, _ read: (inout stat) -> Int32) throws(MuxStoreError) -> FileStatus? {
         var info = stat()
         do {
-            try self.call(.status, on: path) { unsafe stat(path, &info) }
+            try self.call(.status, on: path) { read(&info) }
         } catch .fileSystem(.status, code: ENOENT), .fileSystem(.status, code: ENOTDIR) {
             return nil
         }
@@ -238,14 +232,13 @@ package struct POSIXFileSystem: FileSystem {
         // counts.
         var info = statfs()
         try self.call(.freeSpace, on: path) { unsafe statfs(path, &info) }
-        let size = UInt64(info.f_bsize)
+        let size = UInt128(info.f_bsize)
         #else
         var info = statvfs()
         try self.call(.freeSpace, on: path) { unsafe statvfs(path, &info) }
-        let size = UInt64(info.f_frsize)
+        let size = UInt128(info.f_frsize)
         #endif
-        let (bytes, overflow) = UInt64(info.f_bavail).multipliedReportingOverflow(by: size)
-        return overflow ? .max : Int64(clamping: bytes)
+        return Int64(clamping: UInt128(info.f_bavail) * size)
     }
 
     private func synchronize(_ descriptor: Int32, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
@@ -273,7 +266,10 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     @discardableResult
-    private func call(_ operation: MuxStoreError.FileOperation, _ body: () -> Int32) throws(MuxStoreError) -> Int32 {
+    private func call<Value: SignedInteger>(
+        _ operation: MuxStoreError.FileOperation,
+        _ body: () -> Value
+    ) throws(MuxStoreError) -> Value {
         while true {
             let result = body()
             guard result == -1 else { return result }
@@ -321,9 +317,6 @@ extension FileStatus {
         #else
         let time = info.st_mtim
         #endif
-        let (seconds, overflow) = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
-        guard !overflow else { return time.tv_sec < 0 ? .min : .max }
-        let (sum, sumOverflow) = seconds.addingReportingOverflow(Int64(time.tv_nsec))
-        return sumOverflow ? .max : sum
+        return Int64(clamping: Int128(time.tv_sec) * 1_000_000_000 + Int128(time.tv_nsec))
     }
 }
