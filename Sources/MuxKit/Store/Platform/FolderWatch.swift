@@ -29,9 +29,11 @@ package final class FolderWatch {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         self.changes = stream
         continuation.yield()
-        let opened = Self.open(path)
-        guard case .success(let descriptor) = opened else {
-            if case .failure(.missing) = opened { continuation.finish() }
+        let descriptor: Int32
+        do throws(MuxStoreError) {
+            descriptor = try Self.open(path)
+        } catch {
+            if error.isMissing { continuation.finish() }
             return
         }
         let source = Self.source(descriptor)
@@ -48,11 +50,6 @@ package final class FolderWatch {
 
     deinit { self.source?.cancel() }
 
-    private enum Failure: Error {
-        case missing
-        case refused
-    }
-
     /// The meaning of a batch of events.
     private enum Event {
         /// The events concern other names in the parent.
@@ -64,10 +61,10 @@ package final class FolderWatch {
     }
 
     #if canImport(Darwin)
-    private static func open(_ path: String) -> Result<Int32, Failure> {
+    private static func open(_ path: String) throws(MuxStoreError) -> Int32 {
         let descriptor = unsafe Darwin.open(path, O_EVTONLY | O_CLOEXEC)
-        guard descriptor < 0 else { return .success(descriptor) }
-        return .failure(errno == ENOENT ? .missing : .refused)
+        guard descriptor >= 0 else { throw .fileSystem(.open, code: errno) }
+        return descriptor
     }
 
     private static func source(_ descriptor: Int32) -> any DispatchSourceFileSystemObject {
@@ -84,21 +81,21 @@ package final class FolderWatch {
         source.data.isDisjoint(with: [.delete, .rename]) ? .change : .removal
     }
     #else
-    private static func open(_ path: String) -> Result<Int32, Failure> {
+    private static func open(_ path: String) throws(MuxStoreError) -> Int32 {
         let descriptor = inotify_init1(Int32(IN_NONBLOCK) | Int32(IN_CLOEXEC))
-        guard descriptor >= 0 else { return .failure(.refused) }
+        guard descriptor >= 0 else { throw .fileSystem(.open, code: errno) }
         let events = UInt32(IN_MOVED_TO) | UInt32(IN_DELETE) | UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF)
         guard unsafe inotify_add_watch(descriptor, path, events) >= 0 else {
-            let isMissing = errno == ENOENT
+            let code = errno
             _ = close(descriptor)
-            return .failure(isMissing ? .missing : .refused)
+            throw .fileSystem(.open, code: code)
         }
         // Linux delays the event `IN_DELETE_SELF` until every process has closed the folder's files; the
         // parent's event arrives at once. An unreadable parent is not watched.
         if let parent = FilePath.parent(of: path) {
             _ = unsafe inotify_add_watch(descriptor, parent, UInt32(IN_DELETE) | UInt32(IN_MOVED_FROM))
         }
-        return .success(descriptor)
+        return descriptor
     }
 
     private static func source(_ descriptor: Int32) -> any DispatchSourceRead {
