@@ -44,28 +44,20 @@ package enum ChecksummedLine {
 
     /// Reads a line; `nil` for a damaged line, or another kind of line.
     package static func open(_ line: ArraySlice<UInt8>) -> Content? {
-        guard self.matches(self.opening, line, at: line.startIndex) else { return nil }
-        let digits = line.startIndex + self.opening.count
-        var end = digits
-        var version: UInt64 = 0
-        while end < line.endIndex, end - digits < 10, (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(line[end]) {
-            version = version * 10 + UInt64(line[end] - UInt8(ascii: "0"))
-            end += 1
+        guard line.starts(with: self.opening) else { return nil }
+        let digits = line.dropFirst(self.opening.count).prefix(9).prefix {
+            (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0)
         }
-        guard (1...9).contains(end - digits), line[digits] != UInt8(ascii: "0") else { return nil }
-        guard self.matches(self.middle, line, at: end) else { return nil }
+        let end = digits.endIndex
+        guard let version = UInt64(String(decoding: digits, as: UTF8.self)), digits.first != UInt8(ascii: "0"),
+            line[end...].starts(with: self.middle)
+        else { return nil }
         let check = end + self.middle.count
         let rest = check + 16
         guard rest + 2 <= line.endIndex, line[rest] == UInt8(ascii: "\""), line[rest + 1] == UInt8(ascii: ","),
             let value = Hex.value(of: line[check..<rest]), value == self.check(line[..<end], line[rest...])
         else { return nil }
         return version == self.version ? .present(rest: line[(rest + 1)...]) : .newer
-    }
-
-    private static func matches(_ text: [UInt8], _ line: ArraySlice<UInt8>, at start: Int) -> Bool {
-        guard start + text.count <= line.endIndex else { return false }
-        for index in text.indices where line[start + index] != text[index] { return false }
-        return true
     }
 
     private static func check(_ start: ArraySlice<UInt8>, _ rest: ArraySlice<UInt8>) -> UInt64 {
@@ -78,7 +70,7 @@ package enum ChecksummedLine {
 
 /// Numbers as 16 lower-case hexadecimal digits.
 package enum Hex {
-    private static let digits = Array("0123456789abcdef".utf8)
+    static let digits = Array("0123456789abcdef".utf8)
 
     package static func bytes(of value: UInt64) -> [UInt8] {
         (0..<16).map { Self.digits[Int(truncatingIfNeeded: value >> (60 - $0 * 4)) & 15] }
