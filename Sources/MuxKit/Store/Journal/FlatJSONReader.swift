@@ -124,25 +124,20 @@ struct FlatJSONReader {
                 continue
             }
             guard index + 1 < range.upperBound else { return nil }
-            switch self.bytes[index + 1] {
-            case let byte where [UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/")].contains(byte):
-                result.append(byte)
-            case UInt8(ascii: "b"): result.append(0x08)
-            case UInt8(ascii: "t"): result.append(0x09)
-            case UInt8(ascii: "n"): result.append(0x0a)
-            case UInt8(ascii: "f"): result.append(0x0c)
-            case UInt8(ascii: "r"): result.append(0x0d)
-            case UInt8(ascii: "u"):
+            let letter = self.bytes[index + 1]
+            index += 2
+            if letter == UInt8(ascii: "u") {
                 // ``JSONText`` writes only control characters in this form.
-                let digits = self.bytes[(index + 2)..<min(index + 6, range.upperBound)]
+                let digits = self.bytes[index..<min(index + 4, range.upperBound)]
                 guard digits.count == 4, let code = UInt8(String(decoding: digits, as: UTF8.self), radix: 16),
                     code < 0x20
                 else { return nil }
                 result.append(code)
                 index += 4
-            default: return nil
+            } else {
+                guard let place = JSONText.letters.firstIndex(of: letter) else { return nil }
+                result.append(JSONText.escaped[place])
             }
-            index += 2
         }
         return result
     }
@@ -159,7 +154,9 @@ func ~= (text: StaticString, bytes: ArraySlice<UInt8>) -> Bool {
 
 /// Writes JSON values, with the same bytes as `JSONEncoder` with `.withoutEscapingSlashes`.
 enum JSONText {
-    private static let hexadecimal = Array("0123456789abcdef".utf8)
+    /// The bytes with a short escape, and the letters after the backslash.
+    fileprivate static let escaped = Array("\"\\/\u{8}\t\n\u{c}\r".utf8)
+    fileprivate static let letters = Array("\"\\/btnfr".utf8)
 
     /// Appends `text` in quotation marks.
     static func append(_ text: String, to bytes: inout [UInt8]) {
@@ -188,15 +185,11 @@ enum JSONText {
     }
 
     private static func appendEscaped(_ byte: UInt8, to bytes: inout [UInt8]) {
-        switch byte {
-        case UInt8(ascii: "\""), UInt8(ascii: "\\"): bytes += [UInt8(ascii: "\\"), byte]
-        case 0x08: bytes += "\\b".utf8
-        case 0x09: bytes += "\\t".utf8
-        case 0x0a: bytes += "\\n".utf8
-        case 0x0c: bytes += "\\f".utf8
-        case 0x0d: bytes += "\\r".utf8
-        case ..<0x20: bytes += "\\u00".utf8 + [self.hexadecimal[Int(byte >> 4)], self.hexadecimal[Int(byte & 15)]]
-        default: bytes.append(byte)
+        guard self.needsEscape(byte) else { return bytes.append(byte) }
+        if let place = self.escaped.firstIndex(of: byte) {
+            bytes += [UInt8(ascii: "\\"), self.letters[place]]
+        } else {
+            bytes += "\\u00".utf8 + [Hex.digits[Int(byte >> 4)], Hex.digits[Int(byte & 15)]]
         }
     }
 }
