@@ -403,14 +403,11 @@ final class Journal {
             }
             try self.take(file)
             // If the folder was removed and created again, other processes use another lock file.
-            do {
-                if try self.isPresent(file) { return }
-            } catch {
-                self.unlock()
-                throw error
-            }
-            self.unlock()
-            (self.lockFile, self.session, self.segment) = (nil, nil, nil)
+            var isUsable = false
+            defer { if !isUsable { self.unlock() } }
+            isUsable = try self.isPresent(file)
+            if isUsable { return }
+            (self.session, self.segment) = (nil, nil)
         }
         throw .fileSystem(.lock, code: POSIXFileSystem.staleFile)
     }
