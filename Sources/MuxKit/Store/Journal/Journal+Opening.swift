@@ -34,10 +34,7 @@ extension Journal {
         if self.isReadOnly { (self.isReadOnly, self.segment) = (false, nil) }
         let session = try self.openSession()
         let status = try self.fileSystem.status(at: self.layout.segment)
-        if let segment = self.segment, let status, status.identity == segment.identity, status.size >= segment.end {
-            self.segment = nil
-            try self.readOn(segment, to: status.size, session)
-            self.segment = segment
+        if let segment = try self.readOn(to: status, session) {
             self.noteFilled()
             return (session, segment)
         }
@@ -57,31 +54,26 @@ extension Journal {
     ///   written; ``MuxStoreError/newerFormat``; the error of a read.
     private func refreshReadOnly(because error: MuxStoreError) throws(MuxStoreError) -> Present {
         if !self.isReadOnly { (self.isReadOnly, self.segment) = (true, nil) }
-        let session: Session
-        if let present = self.session, try self.isInPlace(present) {
-            session = present
-        } else {
-            (self.session, self.segment) = (nil, nil)
-            guard let opened = try self.sessionFile.open() else { throw error }
-            switch SessionFile.decode(Data(opened.content)) {
-            case .present(let content): session = self.adopt(try self.fileSystem.status(of: opened.file), content)
-            case .newer: throw .newerFormat
-            case .damaged: throw error
-            }
-        }
+        let session = try self.openSession(readOnlyBecause: error)
         let status = try self.fileSystem.status(at: self.layout.segment)
-        let segment: JournalSegment
-        if let present = self.segment, let status, status.identity == present.identity, status.size >= present.end {
-            segment = present
-        } else {
-            let file = try self.fileSystem.openFile(self.layout.segment, for: .read)
-            segment = JournalSegment(file: file, identity: try self.fileSystem.status(of: file).identity)
-            self.restoreIndex(of: segment, size: try self.fileSystem.status(of: file).size, session)
-        }
+        if let segment = try self.readOn(to: status, session) { return (session, segment) }
         self.segment = nil
-        try self.readOn(segment, to: try self.fileSystem.status(of: segment.file).size, session)
+        let segment = try self.restoredSegment(
+            of: try self.fileSystem.openFile(self.layout.segment, for: .read),
+            session
+        )
         self.segment = segment
         return (session, segment)
+    }
+
+    /// Reads the unread records of the open segment; `nil` if the segment is not the file with `status`.
+    private func readOn(to status: FileStatus?, _ session: Session) throws(MuxStoreError) -> JournalSegment? {
+        guard let segment = self.segment, let status, status.identity == segment.identity, status.size >= segment.end
+        else { return nil }
+        self.segment = nil
+        try self.readOn(segment, to: status.size, session)
+        self.segment = segment
+        return segment
     }
 
     /// Records whether the store has entries, to detect a loss of the entries.
@@ -116,8 +108,8 @@ extension Journal {
             && status.size == session.status.size
     }
 
-    /// The session in the session file; creates a missing file.
-    func openSession() throws(MuxStoreError) -> Session {
+    /// The session in the session file; creates a missing file, or throws `refusal` if not `nil`.
+    func openSession(readOnlyBecause refusal: MuxStoreError? = nil) throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         let (former, segment) = (self.session, self.segment)
         (self.session, self.segment) = (nil, nil)
@@ -126,8 +118,11 @@ extension Journal {
         case .present(let content)?:
             if let file = opened?.file { return self.adopt(try self.fileSystem.status(of: file), content) }
         case .newer?: throw .newerFormat
-        case .damaged?: self.statistics.damagedRecords += 1
+        case .damaged?:
+            if let refusal { throw refusal }
+            self.statistics.damagedRecords += 1
         case nil:
+            if let refusal { throw refusal }
             // The file was deleted. A sign-out would have replaced the file and removed the records, so the
             // session has not changed.
             guard let former, let segment, former.content.epoch >= self.lastEpoch,
@@ -178,14 +173,20 @@ extension Journal {
             _ = try self.fileSystem.makeFolder(self.layout.journal)
             file = try self.fileSystem.openFile(self.layout.segment, for: .append)
         }
-        let status = try self.fileSystem.status(of: file)
-        let segment = JournalSegment(file: file, identity: status.identity)
-        self.restoreIndex(of: segment, size: status.size, session)
-        try self.readOn(segment, to: status.size, session)
+        let segment = try self.restoredSegment(of: file, session)
         self.dropUnusable(from: segment)
         self.segment = segment
         self.settle()
         return self.segment ?? segment
+    }
+
+    /// Restores the index snapshot of the file, and reads the records after the snapshot.
+    private func restoredSegment(of file: OpenFile, _ session: Session) throws(MuxStoreError) -> JournalSegment {
+        let status = try self.fileSystem.status(of: file)
+        let segment = JournalSegment(file: file, identity: status.identity)
+        self.restoreIndex(of: segment, size: status.size, session)
+        try self.readOn(segment, to: status.size, session)
+        return segment
     }
 
     /// Reads the unread records; truncates an incomplete record at the end, unless the segment is read-only.
