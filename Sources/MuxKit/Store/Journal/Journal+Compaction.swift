@@ -189,8 +189,7 @@ extension JournalSegment {
     static let compactionFloor: Int64 = 1 << 16
 
     var isCompactionDue: Bool {
-        guard !self.holdsNewer else { return false }
-        return self.isRewriteRequired
+        self.isRewriteRequired
             || self.end - self.index.liveBytes > max(self.index.liveBytes, Self.compactionFloor)
     }
 }
