@@ -62,7 +62,8 @@ public actor JournalStore: MuxStore {
     private nonisolated let layout: JournalLayout
     private nonisolated let fileSystem: any FileSystem
     private nonisolated let watchesFolder: Bool
-    private nonisolated let place: StoreFolder
+    /// The folder, which may have no usable path.
+    package nonisolated let folder: StoreFolder?
     /// The problems of the folder.
     package nonisolated let problems: StorageProblems?
 
@@ -104,7 +105,7 @@ public actor JournalStore: MuxStore {
     ) {
         let (root, problems) = (folder.path, StorageProblems())
         let fileSystem = CheckedFileSystem(base, for: folder, problems: problems)
-        self.place = folder
+        self.folder = folder
         self.problems = problems
         self.layout = JournalLayout(root: root)
         self.fileSystem = fileSystem
@@ -311,8 +312,6 @@ package final class DiskExecutor: SerialExecutor {
 }
 
 extension JournalStore: FolderStore {
-    package nonisolated var folder: StoreFolder? { self.place }
-
     package nonisolated func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {
         self.clock.withLock { $0 = wallTime }
     }
