@@ -69,6 +69,24 @@ struct ErasedValueTests {
         #expect(await other.statistics().damagedRecords == 0)
     }
 
+    @Test func `AC-05 a value is erased although an index snapshot has a wrong length of the record`() async throws {
+        let scratch = Scratch(isInspected: false)
+        var entry = sample("a")
+        entry.payload = Data("\"secret\"".utf8)
+        try await scratch.store(indexFloor: 1).save([entry], durability: .relaxed)
+        var kept = try #require(IndexSnapshot([UInt8](try Data(contentsOf: scratch.index))))
+        let row = try #require(kept.rows.first)
+        let record = [UInt8](try Data(contentsOf: scratch.segment).dropFirst(Int(row.offset)))
+        let header = try #require(record.firstIndex(of: 0x0a)) + 1
+        kept.rows = [.init(digest: row.digest, offset: row.offset, count: Int64(header), epoch: 0)]
+        try Data(kept.encoded).write(to: scratch.index)
+
+        try await scratch.store().remove([name("a")], durability: .relaxed)
+
+        #expect(scratch.find("secret").isEmpty)
+        #expect(try await scratch.store().load(name("a")) == nil)
+    }
+
     @Test func `AC-05 the files of a killed process are removed by the next clear`() async throws {
         let (repository, map) = self.map(self.scratch.store())
         map.store("secret", key: "a")

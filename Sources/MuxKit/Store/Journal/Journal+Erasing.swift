@@ -90,7 +90,9 @@ extension Journal {
             frame.kind == .entry, frame.digest == location.digest
         else { return nil }
         let first = location.offset + Int64(header.count)
-        return first..<min(first + frame.payloadCount, location.offset + location.count - 1)
+        // The length in the index may be wrong, because an index snapshot may be wrong.
+        let end = min(first + frame.payloadCount, segment.end - 1)
+        return first < end ? first..<end : nil
     }
 
     /// Finds the dead entries of the file, which are not in the index; a later call does not scan the file
