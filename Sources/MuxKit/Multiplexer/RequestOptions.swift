@@ -16,20 +16,22 @@ public struct RequestOptions: Sendable, Hashable {
         case reload
     }
 
-    @usableFromInline var mode = Mode.usual
+    @usableFromInline var mode: Mode
     /// Whether the request may use an entry in memory, on disk or in a shared store.
     @usableFromInline var takesStored = true
     /// The maximum age in nanoseconds, the unit in which a hit compares ages.
-    @usableFromInline private(set) var maximumNanoseconds: Int64?
+    @usableFromInline var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
     /// Whether the request can raise a flight to priority `low` at most.
     @usableFromInline var isPrefetch = false
     /// The ``StateCounts/outcomes`` of a followed key at the decision to request; `nil` for other requests.
     @usableFromInline var outcomes: UInt64?
+}
 
+extension RequestOptions {
     /// Options without limits: the policy decides.
-    public init() {}
+    public init() { self.init(mode: .usual) }
 
     /// Options for a request that returns a value in memory, on disk or in a shared store, and never fetches.
     ///
@@ -41,20 +43,12 @@ public struct RequestOptions: Sendable, Hashable {
     ///
     /// The request throws ``MuxError/notCached`` without a value, or if the value is not younger than the age
     /// of ``maxAge(_:)-swift.type.method``.
-    public static let cacheOnly: RequestOptions = {
-        var options = RequestOptions()
-        options.mode = .cacheOnly
-        return options
-    }()
+    public static let cacheOnly = RequestOptions(mode: .cacheOnly)
 
     /// Options for a request that fetches, or joins a running fetch, even if a fresh value is cached.
     ///
     /// If the fetch fails, the request gets the previous value if the policy permits.
-    public static let reload: RequestOptions = {
-        var options = RequestOptions()
-        options.mode = .reload
-        return options
-    }()
+    public static let reload = RequestOptions(mode: .reload)
 
     /// Options for a request that returns a stale value of any age at once, and starts a renewal.
     ///
@@ -62,20 +56,12 @@ public struct RequestOptions: Sendable, Hashable {
     /// refresh, and if the options also have a maximum age.
     ///
     /// ``cacheOnly`` documents the age at which values leave the disk.
-    public static let staleWhileRevalidate: RequestOptions = {
-        var options = RequestOptions()
-        options.staleWhileRevalidate = .longest
-        return options
-    }()
+    public static let staleWhileRevalidate = RequestOptions(mode: .usual, staleWhileRevalidate: .longest)
 
     /// Options for a request of ``MultiplexerMap/prefetch(keys:)``.
-    static let prefetch: RequestOptions = {
-        var options = RequestOptions()
-        options.isPrefetch = true
-        // A prefetch waits for its fetch, so that the number of fetches is bounded.
-        options.staleWhileRevalidate = .zero
-        return options
-    }()
+    ///
+    /// A prefetch waits for its fetch, so that the number of fetches is bounded.
+    static let prefetch = RequestOptions(mode: .usual, staleWhileRevalidate: .zero, isPrefetch: true)
 
     /// Options for a request that ignores the policy's ``MuxPolicy/staleWhileRevalidate``.
     ///
@@ -87,10 +73,7 @@ public struct RequestOptions: Sendable, Hashable {
     ///   - always: Whether to fetch even if a fresh value is in memory.
     /// - Returns: The options.
     package static func renewal(since counts: StateCounts, always: Bool) -> RequestOptions {
-        var options: RequestOptions = always ? .reload : RequestOptions()
-        options.staleWhileRevalidate = .zero
-        options.outcomes = counts.outcomes
-        return options
+        RequestOptions(mode: always ? .reload : .usual, staleWhileRevalidate: .zero, outcomes: counts.outcomes)
     }
 
     /// Options for a request that fetches unless a cached value is fresh and younger than `age`.
