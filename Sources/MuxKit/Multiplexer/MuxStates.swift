@@ -23,31 +23,19 @@ public struct MuxState<Value: Sendable>: Sendable {
 
     package let failureNumber: UInt64?
     package let counts: StateCounts
+}
 
-    init(entry: MuxEntry<Value>?, _ reading: StateFollower<Value>.Reading) {
+extension MuxState {
+    fileprivate init(_ reading: StateFollower<Value>.Reading) {
         var counts = reading.facts.counts
         counts.clears = reading.clears
         self.init(
-            entry: entry,
+            entry: reading.entry,
             isLoading: reading.isLoading,
             failure: reading.facts.failure?.error,
             failureNumber: reading.facts.failure?.number,
             counts: counts
         )
-    }
-
-    fileprivate init(
-        entry: MuxEntry<Value>? = nil,
-        isLoading: Bool = false,
-        failure: (any Error)? = nil,
-        failureNumber: UInt64? = nil,
-        counts: StateCounts = StateCounts()
-    ) {
-        self.entry = entry
-        self.isLoading = isLoading
-        self.failure = failure
-        self.failureNumber = failureNumber
-        self.counts = counts
     }
 
     /// Whether a consumer of `other` can skip this state.
@@ -115,7 +103,10 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     var includesCounts = false
 
     /// The current state; ``MuxState/failure`` only if a consumer follows the key.
-    package var current: MuxState<Value> { self.read().map { MuxState(entry: $0.entry, $0) } ?? MuxState() }
+    package var current: MuxState<Value> {
+        self.read().map { MuxState($0) }
+            ?? MuxState(entry: nil, isLoading: false, failure: nil, failureNumber: nil, counts: StateCounts())
+    }
 
     /// All states, including states that differ only in their counts, for one consumer.
     ///
@@ -261,15 +252,9 @@ final class StateFollower<Value: Sendable>: Sendable {
         var now: Moment
     }
 
-    /// The last entry, with the facts and the time of the reading at which its age was computed.
-    private struct Held: Sendable {
-        var entry: MuxEntry<Value>
-        var facts: FollowedKey
-        var now: Moment
-    }
-
     private struct State: Sendable {
-        var held: Held?
+        /// The last reading, which also has the entry if memory has evicted the entry.
+        var last: Reading?
         /// The timer of ``staleAt``.
         var timer: Task<Void, Never>?
         /// The time at which the entry becomes stale; `nil` without an entry, and for an entry that is stale
@@ -307,25 +292,22 @@ final class StateFollower<Value: Sendable>: Sendable {
 
     /// The current state; `nil` if the multiplexer was deallocated.
     func current() -> MuxState<Value>? {
-        guard let reading = self.read() else { return nil }
-        let (entry, timer, former) = self.state.withLock { state in
-            let former = state.held
-            if let entry = reading.entry {
-                state.held = Held(entry: entry, facts: reading.facts, now: reading.now)
-            } else if let held = former, held.facts.counts.replacements == reading.facts.counts.replacements {
+        guard var reading = self.read() else { return nil }
+        let (timer, former) = self.state.withLock { state in
+            let former = state.last
+            if reading.entry == nil, let former,
+                former.facts.counts.replacements == reading.facts.counts.replacements
+            {
                 // Evicted: the entry stays, and ages.
-                let isStale = held.facts.counts.refreshes != reading.facts.counts.refreshes
-                let entry = held.entry.aged(by: reading.now.duration(since: held.now), isStale: isStale)
-                state.held = Held(entry: entry, facts: reading.facts, now: reading.now)
-            } else {
-                state.held = nil
+                let isStale = former.facts.counts.refreshes != reading.facts.counts.refreshes
+                reading.entry = former.entry?.aged(by: reading.now.duration(since: former.now), isStale: isStale)
             }
-            let entry = state.held?.entry
-            return (entry, self.startTimer(for: entry, at: reading.now, &state), former)
+            state.last = reading
+            return (self.startTimer(for: reading.entry, at: reading.now, &state), former)
         }
         timer?.cancel()
         withExtendedLifetime(former) {}  // released outside the lock
-        return MuxState(entry: entry, reading)
+        return MuxState(reading)
     }
 
     /// Starts the timer for the end of a fresh entry, unless the timer runs.
