@@ -11,7 +11,7 @@ extension MuxRepository {
     @usableFromInline
     nonisolated func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let none: [MuxStoredEntry?] = Array(repeating: nil, count: names.count)
-        guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return none }
+        guard !self.isSigningOut else { return none }
         // A store that requests the same entry during a load would recurse without end.
         let outer = Self.namesBeingLoaded
         guard outer.isDisjoint(with: names) else { throw MuxError.calledFromStore }
@@ -32,9 +32,7 @@ extension MuxRepository {
     /// ended.
     private nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
         guard let found = self.promptStore?.loadPromptly(name) else { return nil }
-        let isPresent = self.registry.withLock { registry in
-            !registry.owesSignOut && !registry.isEnding && registry.sessionEpoch == found.sessionEpoch
-        }
+        let isPresent = self.knownEpoch == found.sessionEpoch
         if isPresent { self.watchSession() }
         return isPresent && found.entry?.sessionEpoch ?? found.sessionEpoch == found.sessionEpoch ? found : nil
     }
@@ -44,7 +42,7 @@ extension MuxRepository {
     /// - Throws: The store's error; the session continues.
     @usableFromInline
     nonisolated func checkSession() async throws {
-        guard !self.registry.withLock({ $0.owesSignOut || $0.isEnding }) else { return }
+        guard !self.isSigningOut else { return }
         // A store that makes requests during this call would recurse without end.
         guard !Self.isCheckingSession else { return }
         let epoch = try await Self.$isCheckingSession.withValue(true) { try await self.store.sessionEpoch() }
@@ -102,18 +100,14 @@ extension MuxRepository {
     /// - Parameter isMemoryOnly: Whether the participant is in memory only, and does not repeat a failed
     ///   read.
     nonisolated func learnSession(isMemoryOnly: Bool) {
+        guard self.registry.withLock({ $0.sessionEpoch == nil }) else { return }
         // Under the lock: no other participant may be added before the read.
-        self.sessionKnowledge.withLock { knowledge in
-            switch knowledge {
-            case .known: return
-            case .unreadable where isMemoryOnly: return
-            case .none, .unreadable: break
-            }
+        self.hasUnreadableSession.withLock { isUnreadable in
+            guard !isUnreadable || !isMemoryOnly else { return }
             guard let epoch = self.store.peekSessionEpoch() else {
-                knowledge = .unreadable
+                isUnreadable = true
                 return
             }
-            knowledge = .known
             self.registry.withLock { if $0.sessionEpoch == nil { $0.sessionEpoch = epoch } }
         }
     }
@@ -185,7 +179,11 @@ extension MuxRepository {
         let epoch = try await self.store.sessionEpoch()
         // The epoch must never decrease: an emptied folder gets the epoch again.
         if epoch < settled { try await self.store.raiseSessionEpoch(to: settled) }
-        if epoch > settled { self.endedElsewhere(in: epoch) } else { await self.removeOwed(into: &report) }
+        if epoch > settled {
+            self.endedElsewhere(in: epoch)
+        } else if self.registry.withLock({ $0.owesRemoval }), let failure = await self.removeEverything() {
+            report.repairFailures.append(failure)
+        }
         return max(settled, epoch)
     }
 
@@ -230,42 +228,36 @@ extension MuxRepository {
     /// that may have the token, then the values that the calls have fetched. Work that begins in between
     /// belongs to the next session, or ends with this session.
     nonisolated func end(_ user: EndedUser) {
-        var answers: [@Sendable () -> Void] = []
-        var last: UInt64 = 0
         // Participants that are added in the meantime may have values already.
-        while true {
-            let (some, order) = self.registry.withLock { registry in
-                (registry.participants.living(after: last, includingMemoryOnly: false), registry.participants.lastOrder)
-            }
-            guard !some.isEmpty else { break }
-            answers += some.compactMap { $0.sessionEnded(of: user) }
-            last = order
-        }
+        let answers = self.growingParticipants.compactMap { $0.sessionEnded(of: user) }
         for resumeWaiters in answers { resumeWaiters() }
     }
 
-    /// Calls `body` for each participant that is not in memory only, including participants that are added in
-    /// the meantime.
-    private nonisolated func forEachParticipant(_ body: (any SessionParticipant) async -> Void) async {
-        var last: UInt64 = 0
-        while true {
-            let (participants, order) = self.registry.withLock { registry in
+    /// The participants that are not in memory only, including participants that are added during the
+    /// iteration.
+    private nonisolated var growingParticipants: some Sequence<any SessionParticipant> {
+        sequence(state: UInt64(0)) { last -> [any SessionParticipant]? in
+            let participants: [any SessionParticipant]
+            (participants, last) = self.registry.withLock { [last] registry in
                 (registry.participants.living(after: last, includingMemoryOnly: false), registry.participants.lastOrder)
             }
-            guard !participants.isEmpty else { return }
-            last = order
-            for participant in participants { await body(participant) }
+            return participants.isEmpty ? nil : participants
         }
+        .joined()
     }
 
-    /// Completes the removal of an earlier sign-out; in the lane.
-    private nonisolated func removeOwed(into report: inout MuxRepository.SaveReport) async {
-        guard self.registry.withLock({ $0.owesRemoval }) else { return }
+    /// Removes all entries from disk, after the end of their session; in the lane.
+    ///
+    /// - Returns: The failure; the next save then tries again.
+    @discardableResult
+    private nonisolated func removeEverything() async -> (any Error)? {
         do {
             try await self.store.removeEverything()
             self.registry.withLock { $0.owesRemoval = false }
+            return nil
         } catch {
-            report.repairFailures.append(error)
+            self.registry.withLock { $0.owesRemoval = true }
+            return error
         }
     }
 
@@ -277,12 +269,11 @@ extension MuxRepository {
         if owes {
             // An outbox may have noted a later epoch, which the failed sign-out announced.
             var announced: UInt64 = 0
-            await self.forEachParticipant { announced = max(announced, await $0.lastSession()) }
+            for participant in self.growingParticipants { announced = max(announced, await participant.lastSession()) }
             epoch = max(try Self.next(after: max(epoch, known ?? 0)), announced)
             try await self.store.raiseSessionEpoch(to: epoch)
             // If the removal fails, the remaining entries are invalid already.
-            let isRemoved = (try? await self.store.removeEverything()) != nil
-            self.registry.withLock { $0.owesRemoval = !isRemoved }
+            await self.removeEverything()
         }
         let settled = epoch
         self.registry.withLock { registry in
@@ -329,7 +320,7 @@ extension MuxRepository {
         let done = await self.inLane(admitsNested: false) {
             var report = MuxRepository.ClearReport()
             var raised: UInt64?
-            await self.forEachParticipant { participant in
+            for participant in self.growingParticipants {
                 if let refusal = await participant.refusalOfSignOut() { report.refuse(because: refusal) }
             }
             guard !report.isRefused else { return report }
@@ -340,7 +331,7 @@ extension MuxRepository {
             }
             var last: UInt64 = 0
             // Again: a change may have been added before the flag was set.
-            await self.forEachParticipant { participant in
+            for participant in self.growingParticipants {
                 if let refusal = await participant.refusalOfSignOut() { report.refuse(because: refusal) }
                 last = max(last, await participant.lastSession())
             }
@@ -353,7 +344,7 @@ extension MuxRepository {
                 let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
                 // First, because the system may empty the repository's folder, and remove the epoch. A
                 // failure is not reported here: `removeTraces` below accesses the same state and reports.
-                await self.forEachParticipant { try? await $0.sessionWillEnd(before: epoch) }
+                for participant in self.growingParticipants { try? await participant.sessionWillEnd(before: epoch) }
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
             } catch {
@@ -365,14 +356,8 @@ extension MuxRepository {
                 registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
                 registry.owesSignOut = false
             }
-            do {
-                try await self.store.removeEverything()
-                self.registry.withLock { $0.owesRemoval = false }
-            } catch {
-                self.registry.withLock { $0.owesRemoval = true }
-                report.failures.append(error)
-            }
-            await self.forEachParticipant { participant in
+            if let failure = await self.removeEverything() { report.failures.append(failure) }
+            for participant in self.growingParticipants {
                 do {
                     try await participant.removeTraces()
                 } catch {
@@ -436,9 +421,7 @@ extension MuxRepository {
             }
             // The process that raised the epoch also removes the entries. A removal here could remove entries
             // of the next session.
-            guard found < epoch else { return .success(()) }
-            let isRemoved = (try? await self.store.removeEverything()) != nil
-            self.registry.withLock { $0.owesRemoval = !isRemoved }
+            if found < epoch { await self.removeEverything() }
             return .success(())
         }
         guard let result else { throw MuxError.calledFromStore }

@@ -81,20 +81,13 @@ public actor MuxRepository {
     @usableFromInline package nonisolated let tagLog: TagLog
     /// The number of changes of tags whose values must be released; see ``applyTagChanges()``.
     nonisolated let dueSweeps = Locked(0)
-    /// Whether ``learnSession(isMemoryOnly:)`` has read the session epoch; the lock is held during the read.
-    nonisolated let sessionKnowledge = Locked(SessionKnowledge.none)
+    /// Whether ``learnSession(isMemoryOnly:)`` could not read the session epoch; the lock is held during the
+    /// read.
+    nonisolated let hasUnreadableSession = Locked(false)
     /// The task that watches for sign-outs of other processes.
     nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
     private nonisolated let memoryWarnings = Locked<MemoryWarnings?>(nil)
     private nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
-
-    enum SessionKnowledge: Sendable {
-        /// No read was tried.
-        case none
-        /// The store could not return the session epoch.
-        case unreadable
-        case known
-    }
 
     struct Registry: Sendable {
         var participants = WeakParticipants()
