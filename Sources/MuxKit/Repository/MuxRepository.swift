@@ -171,9 +171,7 @@ public actor MuxRepository {
             savePolicy: savePolicy,
             observer: observer,
             time: TimeSource(clock),
-            wallTime: wallTime,
-            random: { .random(in: 0..<1) },
-            spawn: TaskLauncher()
+            wallTime: wallTime
         )
     }
 
@@ -204,8 +202,6 @@ public actor MuxRepository {
             observer: observer,
             time: TimeSource(clock),
             wallTime: wallTime,
-            random: { .random(in: 0..<1) },
-            spawn: TaskLauncher(),
             sharedStore: (sharedStore, policy)
         )
     }
@@ -217,8 +213,8 @@ public actor MuxRepository {
         observer: (any MuxObserver)?,
         time: TimeSource,
         wallTime: @escaping @Sendable () -> Date,
-        random: @escaping @Sendable () -> Double,
-        spawn: TaskLauncher,
+        random: @escaping @Sendable () -> Double = { .random(in: 0..<1) },
+        spawn: TaskLauncher = TaskLauncher(),
         backgroundNotifications: [Notification.Name] = BackgroundNotices.standardNames,
         sharedStore: (store: any MuxSharedStore, policy: MuxShared.Policy)? = nil,
         misuseLog: MisuseLog? = .standard
