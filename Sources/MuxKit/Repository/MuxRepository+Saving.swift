@@ -172,20 +172,13 @@ extension MuxRepository {
                 return stored
             }
         }
-        var ready: [Encoded] = []
+        var current: [Encoded] = []
         for (entry, result) in zip(entries, encoded) {
             switch result {
             case .failure(let error): report.fail([entry], error)
-            case .success(let stored): ready.append(Encoded(entry: entry, stored: stored))
-            }
-        }
-        // A clear or a sign-out after this check waits for the lane, and so changes the disk after the save.
-        var current: [Encoded] = []
-        for encoded in ready {
-            if encoded.entry.isCurrent() {
-                current.append(encoded)
-            } else {
-                report.leftOverNames.append(encoded.entry.name)
+            // A clear or a sign-out after this check waits for the lane, and so changes the disk after the save.
+            case .success(let stored) where entry.isCurrent(): current.append(Encoded(entry: entry, stored: stored))
+            case .success: report.leftOverNames.append(entry.name)
             }
         }
         guard !current.isEmpty else { return report }
@@ -309,9 +302,7 @@ extension MuxRepository {
             return error
         }
     }
-}
 
-extension MuxRepository {
     /// Writes encoded entries, without a report and without isolating failed entries; in the lane.
     ///
     /// Each entry keeps its session epoch, so an entry that was read before a sign-out does not enter the
