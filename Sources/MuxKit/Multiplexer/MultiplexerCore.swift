@@ -14,13 +14,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
     /// The state of ``engine``; a separate reference saves indirections for each hit.
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
-    /// The watchers of ``memory``.
-    @usableFromInline let watchers: Broadcast<Key, SlotChange>
     @usableFromInline let policy: MuxPolicy
-    @usableFromInline let repository: MuxRepository
     @usableFromInline let fetch: FetchFunction<Key, Value>
-    /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
-    @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
     /// Whether entries are selected by more than their keys.
     @usableFromInline let hasSelection: Bool
     /// The users of the keys; `nil` if the keys belong to no users of a ``MuxSessions``.
@@ -50,11 +45,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         keyText: @escaping @Sendable (Key) -> String?,
         fetch: FetchFunction<Key, Value>
     ) {
-        let linger: Duration? =
-            switch policy.whenAbandoned {
-            case .finish: nil
-            case .cancel(let linger): linger
-            }
+        let linger: Duration? = if case .cancel(let linger) = policy.whenAbandoned { linger } else { nil }
         let options = FlightEngine<Key, MuxEntry<Value>, State>.Options(
             name: "mux.fetch",
             linger: linger,
@@ -89,15 +80,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         self.engine = self.memory.engine
         self.engineState = self.engine.engineState
-        self.watchers = self.memory.watchers
         self.policy = policy
-        self.repository = repository
         self.fetch = fetch
-        if case .value(let plainFetch) = fetch, policy.retry == nil {
-            self.plainFetch = plainFetch
-        } else {
-            self.plainFetch = nil
-        }
         self.hasSelection = selection != nil
         self.users = users
         self.handsOutTokens = handsOutTokens
@@ -135,11 +119,11 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// As ``hit(_:)``, for a request with options.
     ///
-    /// Always `nil` for a reload, a cache-only request and a request that may not use stored entries, and if
-    /// entries are selected by more than their keys.
+    /// Always `nil` for a reload and a cache-only request, and if entries are selected by more than their
+    /// keys.
     @inlinable
     func hit(_ key: Key, _ options: RequestOptions) -> Value? {
-        guard options.mode == .usual, options.takesStored, !self.hasSelection else { return nil }
+        guard options.mode == .usual, !self.hasSelection else { return nil }
         if let now = self.coarseClock.now {
             // The coarse clock may be late, so the value may be older than it seems.
             let limit = options.maximumNanoseconds.map { $0 - CoarseClock.latenessNanoseconds }
@@ -356,6 +340,15 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     // MARK: - Helpers
+
+    @inlinable var repository: MuxRepository { self.memory.repository }
+
+    @inlinable var watchers: Broadcast<Key, SlotChange> { self.memory.watchers }
+
+    /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
+    @inlinable var plainFetch: (@Sendable @concurrent (Key) async throws -> Value)? {
+        if case .value(let fetch) = self.fetch, self.policy.retry == nil { fetch } else { nil }
+    }
 
     /// Whether entries are saved on disk.
     @inlinable var isOnDisk: Bool {
