@@ -29,21 +29,18 @@ extension MultiplexerCore {
         @usableFromInline let cleanup = AtomicLazyReference<FlightWaiter.WaitCleanup>()
 
         @inlinable @inline(never)
-        init(_ core: MultiplexerCore, _ key: Key, mustFinish: Bool = false) {
+        init(
+            _ core: MultiplexerCore,
+            _ key: Key,
+            _ options: RequestOptions? = nil,
+            _ ticket: Ticket? = nil,
+            mustFinish: Bool = false
+        ) {
             self.core = core
             self.key = key
-            self.givenOptions = nil
-            self.ticket = core.engine.nextID()
-            self.mustFinish = mustFinish
-        }
-
-        @inlinable @inline(never)
-        init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions, _ ticket: Ticket? = nil) {
-            self.core = core
-            self.key = key
-            self.givenOptions = options == .init() ? nil : BoxedOptions(options)
+            self.givenOptions = options.flatMap { $0 == .init() ? nil : BoxedOptions($0) }
             self.ticket = ticket ?? core.engine.nextID()
-            self.mustFinish = false
+            self.mustFinish = mustFinish
         }
 
         /// The options of the request; `nil` for default options.
