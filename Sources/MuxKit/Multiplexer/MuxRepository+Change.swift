@@ -83,17 +83,10 @@ extension MultiplexerCore {
                 try transform(&value)
                 shown?.value = value
             }
-            if self.update(
-                key,
-                version,
-                entry,
-                isNew: true,
-                { [change, shown] in
-                    $0.append(change, to: entry, showing: shown, of: key)
-                }
-            ) {
-                break
+            let isAdded = self.update(key, version, entry, isNew: true) { [change, shown] in
+                $0.append(change, to: entry, showing: shown, of: key)
             }
+            if isAdded { break }
         }
         return MuxRepository.Change(
             mark: { [weak self] in self?.markChange(id, of: key, isUnsent: $0) },
@@ -170,24 +163,29 @@ extension MultiplexerCore {
     }
 }
 
-extension MultiplexerCore {
+extension Multiplexer {
+    /// The server's entry in memory, without changes; `nil` without an entry.
+    package nonisolated var serverEntry: (value: Value, revision: UInt64)? {
+        self.core.engine.withState { $0.serverEntry(.sole) }.map { ($0.value, $0.revision) }
+    }
+
     /// Replaces the value of the server's entry, below any changes; the entry keeps its age.
     ///
-    /// A running flight continues, and replaces the entry.
+    /// A running fetch continues, and replaces the entry.
     ///
     /// - Parameters:
-    ///   - key: The key.
-    ///   - revision: The revision of the server's entry.
     ///   - value: The new value.
+    ///   - revision: The revision of ``serverEntry``.
     /// - Returns: Whether the server's entry still had the revision.
-    fileprivate func replaceValue(of key: Key, ifRevision revision: UInt64, by value: Value) -> Bool {
+    package nonisolated func replaceValue(by value: Value, ifRevision revision: UInt64) -> Bool {
+        let (core, key) = (self.core, SoleKey.sole)
         while true {
-            var layers = self.engine.withState { $0.layers[key] }
+            var layers = core.engine.withState { $0.layers[key] }
             let version = layers?.version
             layers?.base?.value = value
             layers?.show()
             var isOutdated = false
-            let former = self.memory.withSlots { state -> Slot<Value>.Entry? in
+            let former = core.memory.withSlots { state -> Slot<Value>.Entry? in
                 guard let former = state.serverEntry(key), former.revision == revision else { return nil }
                 isOutdated = state.layers[key]?.version != version
                 guard !isOutdated else { return nil }
@@ -203,26 +201,9 @@ extension MultiplexerCore {
             }
             if isOutdated { continue }
             guard former != nil else { return false }
-            self.changed(key)
+            core.changed(key)
             return true
         }
-    }
-}
-
-extension Multiplexer {
-    /// The server's entry in memory, without changes; `nil` without an entry.
-    package nonisolated var serverEntry: (value: Value, revision: UInt64)? {
-        self.core.engine.withState { $0.serverEntry(.sole) }.map { ($0.value, $0.revision) }
-    }
-
-    /// Replaces the value of the server's entry, which keeps its age; a running fetch continues.
-    ///
-    /// - Parameters:
-    ///   - value: The new value.
-    ///   - revision: The revision of ``serverEntry``.
-    /// - Returns: Whether the server's entry still had the revision.
-    package nonisolated func replaceValue(by value: Value, ifRevision revision: UInt64) -> Bool {
-        self.core.replaceValue(of: .sole, ifRevision: revision, by: value)
     }
 
     /// A counter that grows with each clear, sign-out or invalidation.
