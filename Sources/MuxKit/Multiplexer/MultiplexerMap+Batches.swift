@@ -94,17 +94,15 @@ extension MultiplexerMap {
         onFetchMany: @escaping @Sendable @concurrent ([Key], Runner.Dependency) async throws -> [Key: Value]
     ) {
         let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
-        let persistence = cacheKey?.persistence
-        let batcher = Self.batcher(batching, choice.repository) { keys in
-            try choice.check(persistence?.domain)
-            return try await dependency.run { .output(try await onFetchMany(keys, $0)) }
-        }
         self.init(
+            cacheKey: choice.isMismatch ? nil : cacheKey,
             policy: policy,
+            batching: batching,
             repository: choice.repository,
-            persistence: choice.isMismatch ? nil : persistence,
-            largestBatch: batching.maximumSize,
-            fetch: .value { try await batcher.value(of: $0) }
+            onFetchMany: { keys in
+                try choice.check(cacheKey?.persistence.domain)
+                return try await dependency.run { .output(try await onFetchMany(keys, $0)) }
+            }
         )
     }
 
