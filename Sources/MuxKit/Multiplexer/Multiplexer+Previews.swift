@@ -47,7 +47,7 @@ extension Multiplexer {
     private static func preview(
         _ fetch: @escaping @Sendable @concurrent (TimeSource) async throws -> Value
     ) -> Multiplexer {
-        let repository = MuxRepository.ofPreview()
+        let repository = MuxRepository(store: MemoryStore())
         return Multiplexer(policy: .ofPreview, repository: repository) { [time = repository.time] in
             try await fetch(time)
         }
@@ -92,15 +92,11 @@ extension MultiplexerMap {
     private static func preview(
         _ fetch: @escaping @Sendable @concurrent (TimeSource) async throws -> Value
     ) -> MultiplexerMap {
-        let repository = MuxRepository.ofPreview()
+        let repository = MuxRepository(store: MemoryStore())
         return MultiplexerMap(policy: .ofPreview, repository: repository) { [time = repository.time] _ in
             try await fetch(time)
         }
     }
-}
-
-extension MuxRepository {
-    fileprivate static func ofPreview() -> MuxRepository { MuxRepository(store: MemoryStore()) }
 }
 
 extension MuxPolicy {
