@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 public import Synchronization
 
 /// The changes of tags of a repository, for all its multiplexers, and their exchange with the disk.
@@ -36,16 +36,10 @@ package final class TagLog: Sendable {
     private let state: Locked<State>
     private let wallTime: @Sendable () -> Date
 
-    init(wallTime: @escaping @Sendable () -> Date) {
-        let start = Self.milliseconds(wallTime())
+    /// Makes a log with `changes`; with `nil`, without changes.
+    package init(_ changes: TagChanges? = nil, wallTime: @escaping @Sendable () -> Date = { Date() }) {
+        let changes = changes ?? TagChanges(number: Self.milliseconds(wallTime()))
         self.wallTime = wallTime
-        self.number = Atomic(start)
-        self.state = Locked(State(changes: TagChanges(number: start), exchange: .init(start: start)))
-    }
-
-    /// Makes a log with changes, for tests.
-    package init(_ changes: TagChanges) {
-        self.wallTime = { Date(timeIntervalSince1970: 0) }
         self.number = Atomic(changes.number)
         self.state = Locked(State(changes: changes, exchange: .init(start: changes.number)))
     }
