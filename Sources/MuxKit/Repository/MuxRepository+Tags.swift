@@ -1,3 +1,5 @@
+import Synchronization
+
 extension MuxRepository {
     /// Makes all values with one of the tags stale: the next request of each value fetches.
     ///
@@ -78,11 +80,7 @@ extension MuxRepository {
     private nonisolated func tagsChanged(mayClear: Bool) {
         for member in self.tagLog.members { member.tagsChanged(mayClear: mayClear) }
         guard mayClear || self.tagLog.isFull else { return }
-        let isFirst = self.dueSweeps.withLock { count in
-            count += 1
-            return count == 1
-        }
-        guard isFirst else { return }
+        guard self.dueSweeps.wrappingAdd(1, ordering: .acquiringAndReleasing).oldValue == 0 else { return }
         // A task started inside an operation of `lane` would inherit the permission to run inside that
         // operation.
         ReentrantAsyncMutex.outside {
@@ -96,15 +94,12 @@ extension MuxRepository {
     ///
     /// - Returns: Whether more changes have come in the meantime.
     private nonisolated func applyTagChanges() async -> Bool {
-        let due = self.dueSweeps.withLock { $0 }
+        let due = self.dueSweeps.load(ordering: .acquiring)
         let (number, isFull) = (self.tagLog.lastNumber, self.tagLog.isFull)
         for member in self.tagLog.members { await member.applyTagChanges(toAll: isFull) }
         // From now on, values of earlier fetches count as changed by any tag.
         if isFull { self.tagLog.forget(through: number) }
-        return self.dueSweeps.withLock { count in
-            count -= due
-            return count > 0
-        }
+        return self.dueSweeps.wrappingSubtract(due, ordering: .acquiringAndReleasing).newValue > 0
     }
 
     /// Reads the changes of tags of other processes from disk.

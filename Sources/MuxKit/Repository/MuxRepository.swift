@@ -1,4 +1,5 @@
 public import Foundation
+import Synchronization
 
 /// The registry of one account's multiplexers and runners, which are saved together and signed out together.
 ///
@@ -80,7 +81,7 @@ public actor MuxRepository {
     /// The changes of tags.
     @usableFromInline package nonisolated let tagLog: TagLog
     /// The number of changes of tags whose values must be released; see ``applyTagChanges()``.
-    nonisolated let dueSweeps = Locked(0)
+    nonisolated let dueSweeps = Atomic(0)
     /// Whether ``learnSession(isMemoryOnly:)`` could not read the session epoch; the lock is held during the
     /// read.
     nonisolated let hasUnreadableSession = Locked(false)
