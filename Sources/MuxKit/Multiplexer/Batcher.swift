@@ -20,11 +20,6 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         /// The timer of the batch that accepts keys.
         var window: Task<Void, Never>?
 
-        mutating func add(_ key: Key, _ ticket: Ticket, to batch: UInt64) -> Int {
-            self.keys[batch, default: [:]][ticket] = key
-            return self.keys[batch]?.count ?? 0
-        }
-
         mutating func remove(_ ticket: Ticket, from batch: UInt64) {
             self.keys[batch]?[ticket] = nil
             if self.keys[batch]?.isEmpty ?? false { self.keys[batch] = nil }
@@ -76,7 +71,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
                     ticket: ticket,
                     decide: { $0.gathering == batch ? .fly : .answer(nil) },
                     joined: { state, _ in
-                        let count = state.add(key, ticket, to: batch)
+                        state.keys[batch, default: [:]][ticket] = key
+                        let count = state.keys[batch]?.count ?? 0
                         if count >= self.batching.maximumSize { window = state.close(batch) }
                     },
                     arrived: { window?.cancel() }
@@ -93,22 +89,19 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     private func fly(_ batch: UInt64, _ flight: FlightID) async {
         await self.waitForWindow(of: batch)
-        guard !Task.isCancelled else {
-            self.engine.land(flight, of: batch, failed: true) { _, _ in .failure(CancellationError()) }
-            return
-        }
-        var keys: [Key] = []
-        let isOver = self.engine.answerEarly(flight, of: batch) { state, tickets in
-            _ = state.close(batch)
-            keys = tickets.compactMap { state.keys[batch]?[$0] }
-            var early = Engine.EarlyAnswers()
-            early.isOver = true
-            return early
-        }
-        guard !isOver else { return }
-        var seen: Set<Key> = []
-        let distinct = keys.filter { seen.insert($0).inserted }
         do {
+            try Task.checkCancellation()
+            var keys: [Key] = []
+            let isOver = self.engine.answerEarly(flight, of: batch) { state, tickets in
+                _ = state.close(batch)
+                keys = tickets.compactMap { state.keys[batch]?[$0] }
+                var early = Engine.EarlyAnswers()
+                early.isOver = true
+                return early
+            }
+            guard !isOver else { return }
+            var seen: Set<Key> = []
+            let distinct = keys.filter { seen.insert($0).inserted }
             let values = try await self.fetch(distinct)
             self.engine.land(flight, of: batch, failed: false) { _, _ in .success(values) }
         } catch {
