@@ -211,9 +211,6 @@ public final actor Multiplexer<Value: Sendable> {
     /// The number of keys with consumers of states: zero at rest.
     package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
 
-    /// The number of waiting callers with options: zero at rest.
-    package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
-
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 

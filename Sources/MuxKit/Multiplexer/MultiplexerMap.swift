@@ -302,14 +302,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The keys with a value or a remembered failure in memory.
     package nonisolated func keysInMemory() -> [Key] { self.core.memory.keys.map(\.key) }
 
-    /// The number of waiting callers with options: zero at rest.
-    package nonisolated var waiterOptionsCount: Int { self.core.engine.withState { $0.waiterOptions.count } }
-
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
-
-    /// See ``Locked/acquisitionCount``.
-    package nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
 
     /// Whether memory has a value of `key`, or `key` has a running flight.
     package nonisolated func isKnown(key: Key) -> Bool {
@@ -317,26 +311,14 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         self.core.engine.isInFlight(ExactKey(key)) || self.core.cachedEntry(ExactKey(key)) != nil
     }
 
-    /// The number of marks (refreshes and pending removals) of entries that are not in memory.
-    package nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
-
     /// The repository.
     package nonisolated var repository: MuxRepository { self.core.repository }
 
     /// The number of iterators of ``values(key:)`` and ``states(key:)``: zero at rest.
     package nonisolated var watcherCount: Int { self.core.watchers.count }
 
-    /// The number of keys with changes that a fetch has not replaced.
-    package nonisolated var changeCount: Int { self.core.engine.withState { $0.layers.count } }
-
     /// The number of keys with consumers of states: zero at rest.
     package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
-
-    /// The number of keys with state for a shared store.
-    package nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
-
-    /// The number of remembered failures of keys without an entry.
-    package nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failures.count } }
 
     // MARK: - Repository
 

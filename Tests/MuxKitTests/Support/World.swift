@@ -1,8 +1,9 @@
 import Foundation
-import MuxKit
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxKit
 
 /// The environment of a test of multiplexers: virtual clock and wall time, a store in memory, counted events
 /// and a repository.
@@ -64,7 +65,6 @@ extension Multiplexer {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
-        #expect(self.waiterOptionsCount == 0, "wishes are left behind", sourceLocation: location)
     }
 }
 
@@ -75,8 +75,24 @@ extension MultiplexerMap {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
-        #expect(self.waiterOptionsCount == 0, "wishes are left behind", sourceLocation: location)
     }
+}
+
+extension MultiplexerMap {
+    /// See ``Locked/acquisitionCount``.
+    nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
+
+    /// The number of marks (refreshes and pending removals) of entries that are not in memory.
+    nonisolated var markCount: Int { self.core.engine.withState { $0.slots.markCount } }
+
+    /// The number of keys with changes that a fetch has not replaced.
+    nonisolated var changeCount: Int { self.core.engine.withState { $0.layers.count } }
+
+    /// The number of keys with state for a shared store.
+    nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
+
+    /// The number of remembered failures of keys without an entry.
+    nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failureCount } }
 }
 
 extension DependentRunner {
