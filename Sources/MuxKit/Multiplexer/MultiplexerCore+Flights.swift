@@ -277,9 +277,7 @@ extension MultiplexerCore {
         self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.memory.release(work)
     }
-}
 
-extension MultiplexerCore {
     /// Fetches with the retries of the policy; throws the error of the last attempt.
     @inlinable
     func fetched(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
@@ -310,9 +308,7 @@ extension MultiplexerCore {
             }
         }
     }
-}
 
-extension MultiplexerCore {
     @usableFromInline typealias Launch = FlightEngine<Key, MuxEntry<Value>, State>.Launch
     /// A flight to start, with its key.
     @usableFromInline typealias KeyedLaunch = (key: Key, launch: Launch)

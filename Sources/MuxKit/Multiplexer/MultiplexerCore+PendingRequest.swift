@@ -170,9 +170,7 @@ extension MultiplexerCore {
             return entry
         }
     }
-}
 
-extension MultiplexerCore {
     /// The results of simultaneous requests for `keys`, in the order of the keys.
     ///
     /// One task waits for at most ``flightsAtOnce`` flights at a time. If `options` have a wait limit, the
@@ -217,9 +215,7 @@ extension MultiplexerCore {
         let callers = keys.enumerated().map { (first &+ Ticket($0), $1) }
         return self.engine.startWaitLimit(of: callers, waitLimit) { Self.resultAfterWaitLimit(in: &$0, $1, $2, at: $3) }
     }
-}
 
-extension MultiplexerCore {
     /// The result for a caller after its wait limit; `nil` without a usable entry.
     @usableFromInline
     static func resultAfterWaitLimit(

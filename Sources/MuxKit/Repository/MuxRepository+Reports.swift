@@ -55,29 +55,7 @@ extension MuxRepository {
             self.failed.isEmpty && self.repairFailures.isEmpty && self.leftOverNames.isEmpty && self.evictedUnsaved == 0
         }
     }
-}
 
-extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
-    /// Contains only the ``description``: keys may be names of people.
-    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
-
-    /// The counts and the first failure, without names of entries and without values.
-    public var description: String {
-        let counts = [
-            (self.saved, "saved"), (self.refreshed, "refreshed"), (self.unchanged, "unchanged"),
-            (self.failed.count, "failed"),
-            (self.superseded.count, "superseded"), (self.leftOver, "left over"),
-            (self.evictedUnsaved, "evicted unsaved"),
-            (self.repairFailures.count, "repairs failed"),
-        ]
-        let told = counts.filter { $0.0 > 0 }.map { "\($0.0) \($0.1)" }
-        let text = told.isEmpty ? "nothing to save" : told.joined(separator: ", ")
-        let error = self.failed.first?.error ?? self.repairFailures.first
-        return error.map { "\(text): \($0.sentence)" } ?? text
-    }
-}
-
-extension MuxRepository {
     /// The failures of a removal or of a sign-out.
     public struct ClearReport: Sendable {
         /// Failures on disk, or in the shared store of several machines.
@@ -105,9 +83,7 @@ extension MuxRepository {
         /// Whether all entries were removed.
         public var isComplete: Bool { self.failures.isEmpty }
     }
-}
 
-extension MuxRepository {
     /// Determines when a repository saves.
     public enum SavePolicy: Sendable, Hashable {
         /// Only when the app calls ``MuxRepository/saveAll(within:)``, or the `save` of a multiplexer.
@@ -131,9 +107,7 @@ extension MuxRepository {
         /// unsaved values until the save, and at most 1,024 such multiplexers after a failed save.
         case afterFetch(debounce: Duration)
     }
-}
 
-extension MuxRepository {
     /// The counters of a multiplexer since its initialisation.
     public struct Statistics: Sendable, Equatable {
         /// Requests that got a value, or a remembered failure, from memory at once; with
@@ -218,9 +192,7 @@ extension MuxRepository {
             return sum
         }
     }
-}
 
-extension MuxRepository {
     /// The contents and the activity of all multiplexers, media, caches and runners, and the state of the
     /// store.
     public struct Gauges: Sendable, Equatable {
@@ -300,5 +272,25 @@ extension MuxRepository {
             gauges.pendingInvalidations = sharedStore.pendingCount
         }
         return gauges
+    }
+}
+
+extension MuxRepository.SaveReport: CustomStringConvertible, CustomReflectable {
+    /// Contains only the ``description``: keys may be names of people.
+    public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
+
+    /// The counts and the first failure, without names of entries and without values.
+    public var description: String {
+        let counts = [
+            (self.saved, "saved"), (self.refreshed, "refreshed"), (self.unchanged, "unchanged"),
+            (self.failed.count, "failed"),
+            (self.superseded.count, "superseded"), (self.leftOver, "left over"),
+            (self.evictedUnsaved, "evicted unsaved"),
+            (self.repairFailures.count, "repairs failed"),
+        ]
+        let told = counts.filter { $0.0 > 0 }.map { "\($0.0) \($0.1)" }
+        let text = told.isEmpty ? "nothing to save" : told.joined(separator: ", ")
+        let error = self.failed.first?.error ?? self.repairFailures.first
+        return error.map { "\(text): \($0.sentence)" } ?? text
     }
 }

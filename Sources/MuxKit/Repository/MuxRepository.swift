@@ -372,9 +372,7 @@ extension MuxRepository {
         let problems = self.problems
         (source as? any ReportsProblems)?.problems?.connect { problems.note($0) }
     }
-}
 
-extension MuxRepository {
     /// Whether the session is ending.
     ///
     /// A sign-out has not raised the epoch yet, or another process has ended the session and memory is not
