@@ -167,20 +167,10 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
 }
 
 extension MuxStates {
-    /// The facts about a value that is not in a multiplexer.
-    package struct Facts: Sendable {
-        /// The value, and the number that identifies the value; `nil` without a value.
-        package var value: (Value, revision: UInt64)?
-        package var isLoading: Bool
-        /// The last failure, and the number that identifies the failure.
-        package var failure: (error: any Error, number: UInt64)?
-
-        package init(value: (Value, revision: UInt64)?, isLoading: Bool, failure: (error: any Error, number: UInt64)?) {
-            self.value = value
-            self.isLoading = isLoading
-            self.failure = failure
-        }
-    }
+    /// The facts about a value that is not in a multiplexer; each number identifies the value or the failure.
+    package typealias Facts = (
+        value: (Value, revision: UInt64)?, isLoading: Bool, failure: (any Error, number: UInt64)?
+    )
 
     /// The states of a value that is not in a multiplexer, and is never stale.
     ///

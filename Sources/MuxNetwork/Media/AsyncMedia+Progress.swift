@@ -176,7 +176,7 @@ extension MediaCore {
         return MuxStates(
             in: self.repository,
             read: { [weak self] in
-                if url.isFileURL { return .init(value: (url, 0), isLoading: false, failure: nil) }
+                if url.isFileURL { return (value: (url, 0), isLoading: false, failure: nil) }
                 return self?.facts(of: name)
             },
             follow: { [weak self] changed, finish in self?.follow(name, url, changed, finish) ?? {} }
@@ -210,7 +210,7 @@ extension MediaCore {
     private func facts(of name: MediaName) -> MuxStates<URL>.Facts {
         self.engine.read(name) { state, isFlying in
             let followed = state.followed[name] ?? FollowedFile()
-            return MuxStates<URL>.Facts(
+            return (
                 value: followed.file.map { ($0, followed.changes) },
                 isLoading: isFlying,
                 failure: followed.failure.map { ($0, followed.changes) }

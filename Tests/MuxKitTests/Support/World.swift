@@ -92,7 +92,7 @@ extension MultiplexerMap {
     nonisolated var sharedFactCount: Int { self.core.engine.withState { $0.shared.count } }
 
     /// The number of remembered failures of keys without an entry.
-    nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failureCount } }
+    nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failures.count } }
 }
 
 extension DependentRunner {
