@@ -60,7 +60,7 @@ where Item.ID: Sendable {
     /// Use this multiplexer for requests, reloads, changes, saves and clears without a view. After a clear,
     /// the list begins again with the first page.
     public let window: Multiplexer<Window>
-    private let loader: PageLoader<Item, Cursor>
+    let loader: PageLoader<Item, Cursor>
 
     private init(
         maximumPages: Int,
@@ -195,18 +195,6 @@ where Item.ID: Sendable {
         }
         throw MuxPagesError.outdatedCursor
     }
-
-    /// The numbers of waiting callers, running tasks and pages with a flight: zero at rest.
-    package var pageOccupancy: (waiters: Int, tasks: Int, keys: Int) { self.loader.occupancy }
-
-    /// Records that an item has appeared; `object` identifies the ``ObservedPages``.
-    package func appeared(_ id: Item.ID, in object: ObjectIdentifier) { self.loader.appeared(id, in: object) }
-
-    /// Removes the recorded items of an ``ObservedPages`` at its deallocation.
-    package func forget(_ object: ObjectIdentifier) { self.loader.forget(object) }
-
-    /// The IDs of the items that appeared last in an ``ObservedPages``.
-    func visible(in object: ObjectIdentifier) -> Set<Item.ID> { self.loader.visible(in: object) }
 
     /// Loads the page before the window, and the visible pages.
     package nonisolated(nonsending) func loadEarlier() async throws {

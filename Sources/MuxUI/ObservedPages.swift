@@ -48,7 +48,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
         window.afterChange = { [weak self] in self?.windowChanged() }
     }
 
-    deinit { self.pages.forget(ObjectIdentifier(self)) }
+    deinit { self.pages.loader.forget(ObjectIdentifier(self)) }
 
     // MARK: - Reading
 
@@ -105,7 +105,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     ///
     /// - Parameter item: An item of ``items``.
     public func appeared(_ item: Item) {
-        self.pages.appeared(item.id, in: ObjectIdentifier(self))
+        self.pages.loader.appeared(item.id, in: ObjectIdentifier(self))
         guard let window = self.current else { return }
         let margin = min(Self.margin, window.parts.first { $0.count > 0 }?.count ?? 0)
         if window.hasEarlier, window.items.prefix(margin).contains(where: { $0.id == item.id }) {
@@ -127,7 +127,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
             self.mustLoadEarlier = false
             if self.isLoadingMore { self.isLoadingMore = false }
         }
-        self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
+        self.loadIfNeeded(self.pages.loader.visible(in: ObjectIdentifier(self)))
     }
 
     /// Loads the next page if one of the last items is visible, or the page before if wanted.
@@ -177,6 +177,6 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
         if !isNext, self.current?.parts.first == former.parts.first {
             (self.mayLoadEarlierAt, self.mustLoadEarlier) = (time, true)
         }
-        self.loadIfNeeded(self.pages.visible(in: ObjectIdentifier(self)))
+        self.loadIfNeeded(self.pages.loader.visible(in: ObjectIdentifier(self)))
     }
 }

@@ -1,7 +1,8 @@
 import Foundation
 import MuxKit
 import MuxTesting
-import MuxUI
+
+@testable import MuxUI
 
 /// An item of a list.
 struct Entry: Identifiable, Codable, Hashable, Sendable {
@@ -194,7 +195,7 @@ final class PagesScenario: Sendable {
     /// Scrolls to the end of a list that does not change: each page needs one request.
     private func playAtRest() async throws {
         await self.feed.window.clear()
-        self.feed.forget(ObjectIdentifier(self.list))
+        self.feed.loader.forget(ObjectIdentifier(self.list))
         let (before, ids) = (self.list.requests.count, self.list.items.map(\.id))
         var (pages, seen) = (1, try await self.feed.window.request().items.map(\.id))
         while self.feed.window.cachedValue?.hasMore == true {
@@ -207,8 +208,8 @@ final class PagesScenario: Sendable {
         guard requests == pages else { throw Violation(description: "\(requests) requests of \(pages) pages") }
         guard seen == ids else { throw Violation(description: "\(seen) at the end, not \(ids)") }
         while let window = self.feed.window.cachedValue, window.hasEarlier {
-            self.feed.forget(ObjectIdentifier(self))
-            if let first = window.items.first { self.feed.appeared(first.id, in: ObjectIdentifier(self)) }
+            self.feed.loader.forget(ObjectIdentifier(self))
+            if let first = window.items.first { self.feed.loader.appeared(first.id, in: ObjectIdentifier(self)) }
             try await self.feed.loadEarlier()
             try self.check()
             let first = self.feed.window.cachedValue?.items.first?.id
@@ -247,7 +248,7 @@ final class PagesScenario: Sendable {
             try self.check()
             if let items = self.feed.window.cachedValue?.items, !items.isEmpty {
                 let id = items[self.schedule.draw(0..<items.count)].id
-                self.feed.appeared(
+                self.feed.loader.appeared(
                     id,
                     in: self.schedule.draw(0..<3) == 0 ? ObjectIdentifier(self.list) : ObjectIdentifier(self)
                 )

@@ -2,8 +2,9 @@ import Foundation
 import MuxKit
 import MuxTestSupport
 import MuxTesting
-import MuxUI
 import Testing
+
+@testable import MuxUI
 
 /// Lists in pages, without views.
 @Suite(.standard(minutes: 60))
@@ -27,8 +28,8 @@ struct PagesTests {
 
     /// Makes `ids` the items that appeared last.
     private func show(_ feed: MuxPages<Entry, Int>, _ ids: Int...) {
-        feed.forget(ObjectIdentifier(self.list))
-        for id in ids { feed.appeared(id, in: ObjectIdentifier(self.list)) }
+        feed.loader.forget(ObjectIdentifier(self.list))
+        for id in ids { feed.loader.appeared(id, in: ObjectIdentifier(self.list)) }
     }
 
     private func ids(_ feed: MuxPages<Entry, Int>) -> [Int] { feed.window.cachedValue?.items.map(\.id) ?? [] }
@@ -52,7 +53,7 @@ struct PagesTests {
             let gate = Gate<Void>()
             self.list.onRequest { _ in try await gate.pass() }
             let calls = (0..<2).map { _ in Task { try await feed.loadMore() } }
-            #expect(await settled({ feed.pageOccupancy.waiters }, when: { $0 == 2 }) == 2)
+            #expect(await settled({ feed.loader.occupancy.waiters }, when: { $0 == 2 }) == 2)
             gate.openForGood(returning: ())
             for call in calls { try await call.value }
             #expect(self.list.requests.count == pages && self.ids(feed) == Array(0..<(5 * pages)))
@@ -735,12 +736,12 @@ struct PagesTests {
         _ = try await feed.window.request()
         for _ in 0..<3 { try await feed.loadMore() }
         self.show(feed, 12)
-        for _ in 0..<40 { feed.appeared(0, in: view) }
+        for _ in 0..<40 { feed.loader.appeared(0, in: view) }
         _ = try await feed.window.reload()
         #expect(self.ids(feed) == Array(0..<15), "the list still shows item 12")
 
         await feed.window.clear()
-        feed.appeared(2, in: view)
+        feed.loader.appeared(2, in: view)
         _ = try await feed.window.request()
         for _ in 0..<2 { try await feed.loadMore() }
         _ = try await feed.window.reload()
