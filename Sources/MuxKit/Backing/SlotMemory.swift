@@ -103,22 +103,13 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// The keys with an entry or a failure, read in several critical sections.
     var keys: [Key] {
         var keys: [Key] = []
-        self.visitKeys { portion in
-            keys += portion
-            return true
-        }
-        return keys
-    }
-
-    /// Calls `body` with portions of ``keys``, each read in a separate critical section, until `body` returns
-    /// `false`.
-    func visitKeys(_ body: ([Key]) -> Bool) {
         var place: Int?
         repeat {
-            let (keys, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
-            guard body(keys) else { return }
+            let (portion, next) = self.engine.withState { $0.slots.keys(before: place, atMost: Self.portion) }
+            keys += portion
             place = next
         } while place != nil
+        return keys
     }
 
     /// Changes the entry of `key`; a remembered failure stays, and a running flight continues.

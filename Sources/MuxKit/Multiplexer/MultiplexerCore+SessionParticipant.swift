@@ -73,14 +73,9 @@ extension MultiplexerCore: SessionParticipant {
 
     package func user(of group: UserGroup, withText text: String) -> EndedUser? {
         guard let users, users.are(of: group) else { return nil }
-        var user = users.user(of: self.engine.keysInFlight, withText: text)
-        user = user ?? users.user(of: self.engine.withState { Array($0.layers.keys) }, withText: text)
-        guard user == nil else { return user }
-        self.memory.visitKeys { keys in
-            user = users.user(of: keys, withText: text)
-            return user == nil
-        }
-        return user
+        return users.user(of: self.engine.keysInFlight, withText: text)
+            ?? users.user(of: self.engine.withState { Array($0.layers.keys) }, withText: text)
+            ?? users.user(of: self.memory.keys, withText: text)
     }
 
     // MARK: - Saving
@@ -203,13 +198,10 @@ extension MultiplexerCore: SessionParticipant {
         // For a running read of an entry without a flight.
         self.engine.withState { $0.clears &+= 1 }
         let gone = Set(keys)
-        var concerned = Set(self.engine.keysInFlight.filter { gone.contains(self.backing.text(of: $0)) })
-        self.memory.visitKeys { keys in
-            concerned.formUnion(keys.filter { gone.contains(self.backing.text(of: $0)) })
-            return true
-        }
+        // In this order: if a flight ends in the meantime, memory has its entry.
+        let present = self.engine.keysInFlight + self.memory.keys
         let followed = self.engine.withState { Array($0.followed.keys) + Array($0.layers.keys) }
-        concerned.formUnion(followed.filter { gone.contains(self.backing.text(of: $0)) })
+        let concerned = Set((present + followed).filter { gone.contains(self.backing.text(of: $0)) })
         for key in concerned { self.forget(key, alsoOnDisk: false, endsRequests: cleared.endsRequests) }
     }
 
