@@ -435,8 +435,7 @@ extension MuxRepository {
     }
 
     private static func next(after epoch: UInt64) throws -> UInt64 {
-        let (next, overflow) = epoch.addingReportingOverflow(1)
-        guard !overflow else { throw MuxError.tooManySessions }
-        return next
+        guard epoch < .max else { throw MuxError.tooManySessions }
+        return epoch + 1
     }
 }
