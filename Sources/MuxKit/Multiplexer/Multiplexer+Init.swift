@@ -83,13 +83,12 @@ extension Multiplexer {
         onFetch: @escaping @Sendable @concurrent (Runner.Dependency) async throws -> Value
     ) {
         let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
-        let persistence = cacheKey?.solePersistence
         self.init(
             policy: policy,
             repository: choice.repository,
-            persistence: choice.isMismatch ? nil : persistence,
+            persistence: choice.isMismatch ? nil : cacheKey?.solePersistence,
             fetch: .value { _ in
-                try choice.check(persistence?.domain)
+                try choice.check(cacheKey?.persistence.domain)
                 return try await dependency.run { .output(try await onFetch($0)) }
             }
         )

@@ -106,13 +106,12 @@ extension MultiplexerMap {
         onFetch: @escaping @Sendable @concurrent (Key, Runner.Dependency) async throws -> Value
     ) {
         let choice = RepositoryChoice(given: repository, ofDependency: dependency.sessionRepository)
-        let persistence = cacheKey?.persistence
         self.init(
             policy: policy,
             repository: choice.repository,
-            persistence: choice.isMismatch ? nil : persistence,
+            persistence: choice.isMismatch ? nil : cacheKey?.persistence,
             fetch: .value { key in
-                try choice.check(persistence?.domain)
+                try choice.check(cacheKey?.persistence.domain)
                 return try await dependency.run { .output(try await onFetch(key.key, $0)) }
             }
         )
