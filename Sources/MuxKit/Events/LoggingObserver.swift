@@ -15,10 +15,12 @@ public struct LoggingObserver: MuxObserver {
     /// Whether hits are printed.
     public let observesHits: Bool
 
-    private let showsKeys: Bool
-    private let isIncluded: @Sendable (MuxEvent) -> Bool
-    private let write: @Sendable (_ line: String, _ isTrouble: Bool) -> Void
+    let showsKeys: Bool
+    let isIncluded: @Sendable (MuxEvent) -> Bool
+    let write: @Sendable (_ line: String, _ isTrouble: Bool) -> Void
+}
 
+extension LoggingObserver {
     /// Makes an observer that prints events.
     ///
     /// - Parameters:
@@ -36,20 +38,9 @@ public struct LoggingObserver: MuxObserver {
         isIncluded: @escaping @Sendable (MuxEvent) -> Bool = { _ in true }
     ) {
         let log = SystemLog(subsystem: subsystem, category: category)
-        self.init(showsKeys: showsKeys, showsHits: showsHits, isIncluded: isIncluded) { log.write($0, isTrouble: $1) }
-    }
-
-    /// Makes an observer that passes lines to `write`.
-    package init(
-        showsKeys: Bool,
-        showsHits: Bool = true,
-        isIncluded: @escaping @Sendable (MuxEvent) -> Bool,
-        write: @escaping @Sendable (_ line: String, _ isTrouble: Bool) -> Void
-    ) {
-        self.showsKeys = showsKeys
-        self.observesHits = showsHits
-        self.isIncluded = isIncluded
-        self.write = write
+        self.init(observesHits: showsHits, showsKeys: showsKeys, isIncluded: isIncluded) {
+            log.write($0, isTrouble: $1)
+        }
     }
 
     /// Prints a line about the event, if the event is selected.

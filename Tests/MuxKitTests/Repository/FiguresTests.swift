@@ -1,8 +1,9 @@
 import Foundation
-import MuxKit
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxKit
 
 /// Statistics, gauges and events describe each operation consistently.
 @Suite(.standard)
@@ -168,6 +169,7 @@ struct FiguresTests {
         for (error, reason, word) in cases {
             let lines = Locked<[String]>([])
             let log = LoggingObserver(
+                observesHits: true,
                 showsKeys: false,
                 isIncluded: { $0.kind == .fetchFailed },
                 write: { line, _ in lines.withLock { $0.append(line) } }

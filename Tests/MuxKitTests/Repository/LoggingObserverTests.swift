@@ -1,7 +1,8 @@
-import MuxKit
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxKit
 
 @Suite(.standard)
 struct LoggingObserverTests {
@@ -27,9 +28,12 @@ struct LoggingObserverTests {
         isIncluded: @escaping @Sendable (MuxEvent) -> Bool = { _ in true }
     ) -> [Line] {
         let lines = Locked<[Line]>([])
-        let observer = LoggingObserver(showsKeys: showsKeys, isIncluded: isIncluded) { text, isTrouble in
-            lines.withLock { $0.append(Line(text: text, isTrouble: isTrouble)) }
-        }
+        let observer = LoggingObserver(
+            observesHits: true,
+            showsKeys: showsKeys,
+            isIncluded: isIncluded,
+            write: { text, isTrouble in lines.withLock { $0.append(Line(text: text, isTrouble: isTrouble)) } }
+        )
         for event in events { observer.observe(event) }
         return lines.withLock { $0 }
     }

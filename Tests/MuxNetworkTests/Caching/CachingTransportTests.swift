@@ -1,9 +1,10 @@
 import Foundation
-import MuxKit
 import MuxNetwork
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxKit
 
 @Suite(.standard)
 struct CachingTransportTests {
@@ -317,7 +318,7 @@ struct CachingTransportTests {
         let lines = Locked<[String]>([])
         let repository = MuxRepository(
             store: MemoryStore(),
-            observer: LoggingObserver(showsKeys: false, isIncluded: { _ in true }) { line, _ in
+            observer: LoggingObserver(observesHits: true, showsKeys: false, isIncluded: { _ in true }) { line, _ in
                 lines.withLock { $0.append(line) }
             }
         )
