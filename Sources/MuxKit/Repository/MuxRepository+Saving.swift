@@ -172,73 +172,53 @@ extension MuxRepository {
                 return stored
             }
         }
-        var current: [Encoded] = []
+        var current: [(entry: UnsavedEntry, stored: MuxStoredEntry)] = []
         for (entry, result) in zip(entries, encoded) {
             switch result {
             case .failure(let error): report.fail([entry], error)
             // A clear or a sign-out after this check waits for the lane, and so changes the disk after the save.
-            case .success(let stored) where entry.isCurrent(): current.append(Encoded(entry: entry, stored: stored))
+            case .success(let stored) where entry.isCurrent(): current.append((entry, stored))
             case .success: report.leftOverNames.append(entry.name)
             }
         }
         guard !current.isEmpty else { return report }
-        let unkept = await self.keep(current)
+        let unkept = await self.keep(current.map { $0.stored })
         do {
             // Another process may have signed out in the meantime, and removed the entries.
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
         } catch {
-            report.fail(current.map(\.entry), error)
+            report.fail(current.map { $0.entry }, error)
             _ = try? await self.settleEpoch(reportingRemovalTo: &report)
             return report
         }
-        for encoded in current {
-            switch unkept.isEmpty ? nil : unkept[encoded.entry.name] {
+        for (entry, _) in current {
+            switch unkept.isEmpty ? nil : unkept[entry.name] {
             case nil:
-                encoded.entry.markSaved()
+                entry.markSaved()
                 report.saved += 1
             case MuxStoreError.newerValue?:
-                encoded.entry.markSuperseded()
-                report.superseded.append(encoded.entry.name)
-            case let error?: report.fail([encoded.entry], error)
+                entry.markSuperseded()
+                report.superseded.append(entry.name)
+            case let error?: report.fail([entry], error)
             }
         }
         return report
     }
 
-    private struct Encoded: Sendable {
-        let entry: UnsavedEntry
-        let stored: MuxStoredEntry
-    }
-
     /// Writes as many of `entries`, which have different names, as possible.
     ///
     /// - Returns: The errors of the entries that were not written, by name.
-    private nonisolated func keep(_ entries: [Encoded]) async -> [MuxStoreKey: any Error] {
+    private nonisolated func keep(_ entries: [MuxStoredEntry]) async -> [MuxStoreKey: any Error] {
         var unkept: [MuxStoreKey: any Error] = [:]
-        do {
-            try await self.keep(entries.map(\.stored), &unkept)
-        } catch {
-            guard entries.count > 1, !Self.concernsAll(error) else {
-                for entry in entries { unkept[entry.entry.name] = error }
-                return unkept
+        let failures = await isolatingFailures(of: entries, concernsAll: Self.concernsAll) { part in
+            do {
+                try await self.write(part)
+            } catch let partial as MuxStoreError.PartialSave {
+                for failure in partial.failures { unkept[failure.name] = failure.error }
             }
-            let failures = await isolatingFailures(of: entries.map(\.stored), concernsAll: Self.concernsAll) { part in
-                try await self.keep(part, &unkept)
-            }
-            for (entry, error) in failures { unkept[entry.name] = error }
         }
+        for (entry, error) in failures { unkept[entry.name] = error }
         return unkept
-    }
-
-    private nonisolated func keep(
-        _ entries: [MuxStoredEntry],
-        _ unkept: inout [MuxStoreKey: any Error]
-    ) async throws {
-        do {
-            try await self.store.save(entries, durability: self.durability)
-        } catch let partial as MuxStoreError.PartialSave {
-            for failure in partial.failures { unkept[failure.name] = failure.error }
-        }
     }
 
     /// Whether the store is the cause of the error, so that calls for other entries fail, too.
