@@ -113,12 +113,9 @@ package final class TagLog: Sendable {
     var isInUse: Bool { self.state.withLock { !$0.members.isEmpty || $0.changes.number > $0.exchange.written } }
 
     /// The progress of the sessions and of the writes, at the start of a read.
-    package struct Progress: Sendable {
-        let session: UInt64
-        let writes: UInt64
-    }
+    package typealias Progress = (session: UInt64, writes: UInt64)
 
-    package var progress: Progress { self.state.withLock { Progress(session: $0.session, writes: $0.writes) } }
+    package var progress: Progress { self.state.withLock { ($0.session, $0.writes) } }
 
     /// The result of a read.
     package enum News: Sendable {
