@@ -1,6 +1,23 @@
-import MuxKit
 import MuxTesting
 import MuxUI
+
+@testable import MuxKit
+
+extension Multiplexer {
+    /// The number of iterators of `values` and `states`: zero at rest.
+    nonisolated var watcherCount: Int { self.core.watchers.count }
+
+    /// The number of keys with consumers of states: zero at rest.
+    nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
+}
+
+extension MultiplexerMap {
+    /// The number of iterators of `values` and `states`: zero at rest.
+    nonisolated var watcherCount: Int { self.core.watchers.count }
+
+    /// The number of keys with consumers of states: zero at rest.
+    nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
+}
 
 /// Screens that show the values of a map while the values are fetched, changed, refreshed and removed.
 @MainActor

@@ -205,12 +205,6 @@ public final actor Multiplexer<Value: Sendable> {
     /// The repository.
     package nonisolated var repository: MuxRepository { self.core.repository }
 
-    /// The number of iterators of ``values`` and ``states``: zero at rest.
-    package nonisolated var watcherCount: Int { self.core.watchers.count }
-
-    /// The number of keys with consumers of states: zero at rest.
-    package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
-
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 

@@ -314,12 +314,6 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The repository.
     package nonisolated var repository: MuxRepository { self.core.repository }
 
-    /// The number of iterators of ``values(key:)`` and ``states(key:)``: zero at rest.
-    package nonisolated var watcherCount: Int { self.core.watchers.count }
-
-    /// The number of keys with consumers of states: zero at rest.
-    package nonisolated var followedCount: Int { self.core.engine.withState { $0.followed.count } }
-
     // MARK: - Repository
 
     /// Makes the repository retain this map until ``unregister()``.

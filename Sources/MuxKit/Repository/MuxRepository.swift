@@ -88,7 +88,7 @@ public actor MuxRepository {
     /// The task that watches for sign-outs of other processes.
     nonisolated let sessionWatch = Locked<Task<Void, Never>?>(nil)
     private nonisolated let memoryWarnings = Locked<MemoryWarnings?>(nil)
-    private nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
+    nonisolated let backgroundNotices = Locked<BackgroundNotices?>(nil)
 
     struct Registry: Sendable {
         var participants = WeakParticipants()
@@ -259,9 +259,6 @@ public actor MuxRepository {
     }
 
     deinit { self.sessionWatch.withLock { $0 }?.cancel() }
-
-    /// Whether the repository saves when the app enters the background.
-    package nonisolated var watchesBackground: Bool { self.backgroundNotices.withLock { $0 != nil } }
 
     // MARK: - Registry
 

@@ -78,7 +78,15 @@ extension MultiplexerMap {
     }
 }
 
+extension Multiplexer {
+    /// The number of iterators of `values` and `states`: zero at rest.
+    nonisolated var watcherCount: Int { self.core.watchers.count }
+}
+
 extension MultiplexerMap {
+    /// The number of iterators of `values` and `states`: zero at rest.
+    nonisolated var watcherCount: Int { self.core.watchers.count }
+
     /// See ``Locked/acquisitionCount``.
     nonisolated var lockCount: Int? { self.core.engineState.acquisitionCount }
 
@@ -93,6 +101,11 @@ extension MultiplexerMap {
 
     /// The number of remembered failures of keys without an entry.
     nonisolated var failureCount: Int { self.core.engine.withState { $0.slots.failures.count } }
+}
+
+extension MuxRepository {
+    /// Whether the repository saves when the app enters the background.
+    nonisolated var watchesBackground: Bool { self.backgroundNotices.withLock { $0 != nil } }
 }
 
 extension DependentRunner {
