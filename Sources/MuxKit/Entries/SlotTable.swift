@@ -363,7 +363,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             if let gone = self.failures.remove(at: place) { evicted(gone.key, Slot()) }
             return
         }
-        self.failures.put(failure, of: key, at: place, mayGo: { _ in true }) { evicted($0, Slot(failureRecord: $1)) }
+        func lost(_ key: Key, _ failure: Slot<Value>.FailureRecord) { evicted(key, Slot(failureRecord: failure)) }
+        self.failures.put(failure, of: key, at: place, mayGo: { _ in true }, evicted: lost)
     }
 
     // MARK: - Unsaved changes
