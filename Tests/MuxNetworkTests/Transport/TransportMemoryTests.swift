@@ -110,7 +110,12 @@ struct TransportMemoryTests {
             #expect(threads == 1 && used < 0.5, "\(threads ?? 0) threads, \(used) cores: \(Self.ticksByThread)")
 
             for call in calls { call.cancel() }
-            for call in calls { await #expect(throws: CancellationError.self) { try await call.value } }
+            // A check of each error by Swift Testing takes time in proportion to the number of all errors.
+            var cancelled = 0
+            for call in calls {
+                if case .failure(let error) = await call.result, error is CancellationError { cancelled += 1 }
+            }
+            #expect(cancelled == count)
             #expect(transport.pendingCount == 0)
             await server.stop()
         }
