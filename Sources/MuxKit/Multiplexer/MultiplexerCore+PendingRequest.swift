@@ -29,18 +29,21 @@ extension MultiplexerCore {
         @usableFromInline let cleanup = AtomicLazyReference<FlightWaiter.WaitCleanup>()
 
         @inlinable @inline(never)
-        init(
-            _ core: MultiplexerCore,
-            _ key: Key,
-            _ options: RequestOptions? = nil,
-            _ ticket: Ticket? = nil,
-            mustFinish: Bool = false
-        ) {
+        init(_ core: MultiplexerCore, _ key: Key, mustFinish: Bool = false) {
             self.core = core
             self.key = key
-            self.givenOptions = options.flatMap { $0 == .init() ? nil : BoxedOptions($0) }
-            self.ticket = ticket ?? core.engine.nextID()
+            self.givenOptions = nil
+            self.ticket = core.engine.nextID()
             self.mustFinish = mustFinish
+        }
+
+        @inlinable @inline(never)
+        init(_ core: MultiplexerCore, _ key: Key, _ options: RequestOptions, _ ticket: Ticket? = nil) {
+            self.core = core
+            self.key = key
+            self.givenOptions = options == .init() ? nil : BoxedOptions(options)
+            self.ticket = ticket ?? core.engine.nextID()
+            self.mustFinish = false
         }
 
         /// The options of the request; `nil` for default options.
