@@ -97,7 +97,7 @@ extension CacheableRequest {
         _ staleLimit: Duration
     ) -> CacheDecision {
         guard self.kind != .other else { return .forward(CacheForward(reason: .bypass)) }
-        guard var hit = self.hit(stored, at: now) else { return .forward(self.forward(withoutHitIn: stored, at: now)) }
+        guard let hit = self.hit(stored, at: now) else { return .forward(self.forward(withoutHitIn: stored, at: now)) }
         guard !self.control.noStore, !self.control.noCache else {
             return .forward(self.forward(.request, validating: hit, staleLimit: .zero))
         }
@@ -109,8 +109,9 @@ extension CacheableRequest {
             self.control.minFresh == nil,
             self.kind == .whole
         {
-            hit.revalidates = true
-            return .use(hit)
+            var renewed = hit
+            renewed.revalidates = true
+            return .use(renewed)
         }
         let reason: HTTPCacheStatus.Forward = hit.timeToLive > .zero ? .request : .stale
         return .forward(self.forward(reason, validating: hit, staleLimit: staleLimit))
