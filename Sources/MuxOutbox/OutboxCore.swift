@@ -136,7 +136,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             log.drop(before: session)
             return try body(log)
         }
-        self.state.withLock { $0.hasComparedSessions = true }
+        if case .success = result { self.state.withLock { $0.hasComparedSessions = true } }
         if session < logSession {
             try await self.repository.adoptSession(logSession, sparing: self.identity)
             // The end of the session has removed all values, and the changes from the values.

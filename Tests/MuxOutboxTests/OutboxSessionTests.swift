@@ -271,6 +271,31 @@ struct OutboxSessionTests {
         #expect(await world.relaunched().outbox().list.isEmpty)
     }
 
+    @Test func `OB-04 a change is accepted after a lost number and a failed read of the log`() async throws {
+        let scratch = Scratch()
+        do {
+            let world = OutboxWorld(scratch)
+            let outbox = world.outbox()
+            await world.repository.signOut()
+            try await outbox.add(Note("a"))
+            await world.waitForRest(outbox)
+        }
+        try FileManager.default.removeItem(at: scratch.folder.appending(component: "caches"))
+        let isBroken = Locked(true)
+        let fileSystem = RecordingFileSystem { _, call in
+            isBroken.withLock { $0 } && call.operation == .read ? .refuse(EIO) : nil
+        }
+        let world = OutboxWorld(scratch)
+        let outbox = world.outbox(fileSystem: fileSystem)
+        await #expect(throws: MuxOutboxError.self) { try await outbox.discard("x") }
+        isBroken.withLock { $0 = false }
+
+        try await outbox.add(Note("b"))
+
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["b"])
+    }
+
     @Test func `OB-04 changes of an ended session stay dropped even if the log could not be written`() async throws {
         let scratch = Scratch()
         let isBroken = Locked(false)

@@ -1,9 +1,10 @@
 import Foundation
 import MuxKit
-import MuxNetwork
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxNetwork
 
 @Suite(.standard)
 struct TransportCancellationTests {
@@ -226,4 +227,52 @@ struct TransportCancellationTests {
         #expect(try await download.value.status == 200)
         await server.stop()
     }
+
+    #if os(Linux)
+    @Test func `K13 a stream that ends because of a cancellation does not end the body`() async {
+        let (pieces, source) = AsyncStream.makeStream(of: Data.self)
+        let upload = CurlUpload(.stream(HTTPCall.BodyStream { pieces }), isRepeatable: false)
+        let feeder = upload.feed(failed: { _ in }, more: {})
+
+        feeder?.cancel()
+        await feeder?.value
+
+        guard case .failed = upload.read(limit: 10) else {
+            Issue.record("the server would get a complete body")
+            return
+        }
+        withExtendedLifetime(source) {}
+    }
+
+    @Test func `K13 libcurl gets no piece of a stream after the cancellation of the call`() async {
+        let gate = self.gate
+        let upload = CurlUpload(
+            .stream(
+                HTTPCall.BodyStream {
+                    AsyncStream {
+                        try? await gate.pass()
+                        return Data("piece".utf8)
+                    }
+                }
+            ),
+            isRepeatable: false
+        )
+        let calls = Tally()
+        guard case .later = upload.read(limit: 10) else {
+            Issue.record("a stream has no piece before its first read")
+            return
+        }
+        let feeder = upload.feed(failed: { _ in }, more: { calls.add() })
+        await gate.waitForCall()
+
+        feeder?.cancel()
+        gate.open()
+        await feeder?.value
+
+        guard case .failed = upload.read(limit: 10) else {
+            Issue.record("libcurl would send a piece of a cancelled call")
+            return
+        }
+    }
+    #endif
 }

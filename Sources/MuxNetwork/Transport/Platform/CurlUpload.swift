@@ -98,6 +98,8 @@ final class CurlUpload: Sendable {
                     await self.offer(piece, more)
                     try Task.checkCancellation()
                 }
+                // A stream may end because of the cancellation.
+                try Task.checkCancellation()
                 if self.end(hasFailed: false) { more() }
             } catch {
                 failed(error)
@@ -109,6 +111,7 @@ final class CurlUpload: Sendable {
 
     /// Offers a piece to libcurl; returns when libcurl has taken the piece, or the task is cancelled.
     private func offer(_ piece: Data, _ more: () -> Void) async {
+        guard !Task.isCancelled else { return }
         let taken = FirstAnswer<Void>()
         let isAwaited = self.state.withLock { state in
             state.rest = piece
