@@ -89,6 +89,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     /// No change is being sent: the keys of the sent changes are refreshed.
     func releaseHolds() {
         let holds = self.state.withLock { state in
+            // No key is released under the lock, because each hold retains its key.
             defer { state.holds = [:] }
             return Array(state.holds.values)
         }

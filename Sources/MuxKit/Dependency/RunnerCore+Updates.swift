@@ -26,8 +26,8 @@ extension RunnerCore {
             let (answer, result) = change(&state.machine)
             return (answer, (result, former))
         }
-        withExtendedLifetime(former) {}
-        return (result, resumeWaiters)
+        // The callers have their answer before the release of the former state.
+        return (result, { withExtendedLifetime(former) { resumeWaiters() } })
     }
 
     /// Ends a flight with the outcome of its update.

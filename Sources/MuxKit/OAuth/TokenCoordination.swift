@@ -39,7 +39,10 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// process may be renewing now.
     ///
     /// If two reads return the same number, no other process has renewed tokens between the reads.
-    var tenure: UInt64? { self.lease.map(\.tenure) ?? 0 }
+    var tenure: UInt64? {
+        guard let lease else { return 0 }
+        return lease.tenure
+    }
 
     private func isAlone(since tenure: UInt64?) -> Bool { tenure != nil && self.tenure == tenure }
 

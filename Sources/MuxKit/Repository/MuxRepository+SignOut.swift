@@ -103,7 +103,8 @@ extension MuxRepository {
         guard self.registry.withLock({ $0.sessionEpoch == nil }) else { return }
         // Under the lock: no other participant may be added before the read.
         self.hasUnreadableSession.withLock { isUnreadable in
-            guard !isUnreadable || !isMemoryOnly else { return }
+            // A participant that was added at the same time may have read the epoch.
+            guard self.registry.withLock({ $0.sessionEpoch == nil }), !isUnreadable || !isMemoryOnly else { return }
             guard let epoch = self.store.peekSessionEpoch() else {
                 isUnreadable = true
                 return

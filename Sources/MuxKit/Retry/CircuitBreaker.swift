@@ -95,7 +95,7 @@ package struct CircuitBreaker: Sendable {
         let passed = now.duration(since: self.window).secondsValue / length.secondsValue
         guard passed >= 1 else { return }
         self.window = now
-        let factor = Foundation.pow(0.5, passed.rounded(.down))
+        let factor = Foundation.pow(0.5, min(passed.rounded(.down), 64))
         self.firsts *= factor
         self.retries *= factor
     }

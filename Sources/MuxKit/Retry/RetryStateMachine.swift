@@ -156,7 +156,7 @@ package struct RetryStateMachine: Sendable {
     }
 
     package enum WaitAction: Sendable, Equatable {
-        /// The retry does not wait, or begins another wait; the payload is the current phase.
+        /// The retry does not wait, or is in another wait; the payload is the current phase.
         case ignore(Phase)
         /// End the wait and make the attempt with this index.
         case attempt(Int)

@@ -64,8 +64,8 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     ///
     /// The caller releases the deadlines outside its lock.
     package mutating func takeDue(at now: Moment) -> [Deadline] {
-        let due = self.deadlines.filter { $0.moment <= now }
-        self.deadlines.removeAll { $0.moment <= now }
+        let due = Array(self.deadlines.prefix { $0.moment <= now })
+        self.deadlines.removeFirst(due.count)
         return due
     }
 }

@@ -167,10 +167,10 @@ extension FlightEngine.EngineState {
         dismissing: Bool,
         where isConcerned: (Key) -> Bool = { _ in true }
     ) -> [FlightStateMachine.FenceAction] {
-        self.machines.filter { isConcerned($0.key) }
-            .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }
-            .map(\.key)  // without the machines, so that each machine is changed in place
-            .map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
+        // Without the machines, so that each machine is changed in place.
+        let keys = self.machines.filter { isConcerned($0.key) }
+            .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
+        return keys.map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
     }
 
     fileprivate var waiterCount: Int { self.machines.values.reduce(0) { $0 + $1.waiterCount } }

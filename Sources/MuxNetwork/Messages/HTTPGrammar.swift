@@ -66,7 +66,7 @@ package enum Base64URL {
     /// Decodes a text; `nil` if `text` has padding, a character outside the alphabet, or an impossible
     /// length.
     package static func decode(_ text: some StringProtocol) -> Data? {
-        guard !text.utf8.contains(where: { "+/=".utf8.contains($0) }) else { return nil }
+        guard text.utf8.count % 4 != 1, !text.utf8.contains(where: { "+/=".utf8.contains($0) }) else { return nil }
         var base64 = String(text).replacing("-", with: "+").replacing("_", with: "/")
         while base64.utf8.count % 4 != 0 { base64 += "=" }
         return Data(base64Encoded: base64)

@@ -222,9 +222,11 @@ package enum PercentEncoding {
     /// unchanged.
     package static func encodeIllegal(_ source: some Collection<UInt8>, allowing isAllowed: (UInt8) -> Bool) -> String {
         let source = Array(source)
-        let bytes = source.indices.flatMap { index in
-            let isKept = self.escaped(in: source, at: index) != nil || isAllowed(source[index])
-            return isKept ? [source[index]] : self.escape(source[index])
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(source.count)
+        for (index, byte) in source.enumerated() {
+            let isKept = self.escaped(in: source, at: index) != nil || isAllowed(byte)
+            if isKept { bytes.append(byte) } else { bytes += self.escape(byte) }
         }
         return String(decoding: bytes, as: UTF8.self)
     }

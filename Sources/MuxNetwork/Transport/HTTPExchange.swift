@@ -84,6 +84,9 @@ package struct HTTPExchangeStateMachine: Sendable {
         case (HTTPError.transport(.closedWithoutResponse, _)?, let reply?) where self.isComplete: .success(reply)
         case (HTTPError.transport(.closedWithoutResponse, _)?, _?):
             .failure(HTTPError.truncated(expected: self.expected, received: self.received))
+        // Without the name of an inner request: the transport names the request of the caller.
+        case (HTTPError.transport(.closedWithoutResponse(let error), _)?, nil):
+            .failure(HTTPError.transport(.closedWithoutResponse(error)))
         case (let failure?, _): .failure(failure)
         case (nil, nil): .failure(HTTPError.notHTTP)
         case (nil, let reply?): self.truncation.map { .failure($0) } ?? .success(reply)

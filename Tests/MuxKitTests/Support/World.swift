@@ -65,6 +65,8 @@ extension Multiplexer {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        let hasOptions = self.core.engine.withState { !$0.waiterOptions.isEmpty }
+        #expect(!hasOptions, "options of callers are left", sourceLocation: location)
     }
 }
 
@@ -75,6 +77,8 @@ extension MultiplexerMap {
         #expect(occupancy.waiters == 0, "callers still wait", sourceLocation: location)
         #expect(occupancy.tasks == 0, "tasks still run", sourceLocation: location)
         #expect(occupancy.keys == 0, "flights are still known", sourceLocation: location)
+        let hasOptions = self.core.engine.withState { !$0.waiterOptions.isEmpty }
+        #expect(!hasOptions, "options of callers are left", sourceLocation: location)
     }
 }
 

@@ -13,7 +13,7 @@ struct EncodingTests {
         #expect(Base64URL.decode("A-z_4ME") == bytes)
         #expect(Base64URL.decode("") == Data())
         for text in ["A", "A-z_4", "AA==", "A+z/", "A z_", "AAAA\n", "ÄÄÄÄ"] {
-            #expect(Base64URL.decode(text) == nil || text == "A-z_4", "\(text)")
+            #expect(Base64URL.decode(text) == nil, "\(text)")
         }
     }
 

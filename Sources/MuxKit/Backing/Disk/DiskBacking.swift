@@ -181,7 +181,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             let failure = try await self.memory.repository.removeAll(domain: self.persistence.domain)
             // The removal includes entries that were saved after an earlier failed removal. No entry was read
             // from disk in the meantime, so all saved entries in memory are unsaved again.
-            self.markUnsaved()
+            if self.memory.engine.withState({ $0.disk.isDomainRemovalPending }) { self.markUnsaved() }
             let former = self.memory.engine.withState { state in
                 state.disk.isDomainRemovalPending = false
                 state.disk.refresh.removed()

@@ -45,8 +45,8 @@ extension SharedStoreBacking {
         }
         let start = self.memory.repository.time.now
         switch await self.client.put(shared, with: ticket, within: limit) {
-        // After an unknown outcome, memory keeps the value: the store reports each later change, or a gap in
-        // its reports.
+        // `stored` includes an unknown outcome: memory keeps the value, because the store reports each later
+        // change, or a gap in its reports.
         case .stored: return .stored(digest: shared.digest)
         case .refused(let reason):
             self.tellNotShared(key, reason)

@@ -331,12 +331,17 @@ final class LockWait: Sendable {
     init(_ file: OpenFile, _ fileSystem: any FileSystem) {
         DispatchQueue(label: "MuxKit.LockWait").async {
             let result = Result { () throws(MuxStoreError) in try fileSystem.lock(file) }
-            self.state.withLock { state in
-                // Before the wait is over: a later call may take the lock with the same open file.
-                if state.isAbandoned, case .success = result { try? fileSystem.unlock(file) }
-                state.result = result
+            let isAbandoned = self.state.withLock { state in
+                if !state.isAbandoned { state.result = result }
+                return state.isAbandoned
             }
-            self.ended.signal()
+            guard isAbandoned else {
+                self.ended.signal()
+                return
+            }
+            // Before the wait is over: a later call may take the lock with the same open file.
+            if case .success = result { try? fileSystem.unlock(file) }
+            self.state.withLock { $0.result = result }
         }
     }
 

@@ -24,8 +24,12 @@ extension Journal {
     }
 
     /// The live, usable records of the session, least recently used first.
-    func liveRecords(of segment: JournalSegment, _ session: Session) -> [JournalIndex.Location] {
-        let second = self.second
+    func liveRecords(
+        of segment: JournalSegment,
+        _ session: Session,
+        at second: UInt32? = nil
+    ) -> [JournalIndex.Location] {
+        let second = second ?? self.second
         return segment.index.locations.filter {
             $0.epoch >= session.content.epoch && !$0.isUnusable(at: second)
         }
@@ -158,8 +162,9 @@ extension Journal {
         // A scan of the whole file must give the same entries.
         let rescan = JournalSegment(file: segment.file, identity: segment.identity)
         try self.readOn(rescan, to: segment.end, session)
+        let second = self.second
         func places(_ segment: JournalSegment) -> [EntryDigest: JournalIndex.Location] {
-            self.liveRecords(of: segment, session).reduce(into: [:]) { places, location in
+            self.liveRecords(of: segment, session, at: second).reduce(into: [:]) { places, location in
                 var place = location
                 (place.lastUse, place.wasAccessedHere) = (0, false)
                 places[place.digest] = place

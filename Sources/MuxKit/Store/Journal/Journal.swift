@@ -292,7 +292,7 @@ final class Journal {
     func header(at location: JournalIndex.Location, in segment: JournalSegment) throws(MuxStoreError) -> [UInt8]? {
         // The first size is enough for most headers.
         for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
-            let count = Int(min(count, location.count))
+            let count = Int(max(0, min(count, segment.end - location.offset)))
             let start = try self.fileSystem.readAll(segment.file, at: location.offset, count: count)
             if let end = start.firstIndex(of: 0x0a) { return Array(start[...end]) }
         }
@@ -341,10 +341,14 @@ final class Journal {
         // The segment is `nil` if a failed write could not be undone.
         guard let segment = self.segment else { throw .fileSystem(.write, code: POSIXFileSystem.staleFile) }
         let start = segment.end
-        let generation = UInt64.random(in: .min ... .max)
         // An empty file begins with a `begin` record.
-        let prefix =
-            start == 0 ? try records.format.beginning(generation) : segment.needsLineBreak ? [0x0a] : []
+        let generation = start == 0 ? UInt64.random(in: .min ... .max) : nil
+        let prefix: [UInt8] =
+            if let generation {
+                try records.format.beginning(generation)
+            } else {
+                segment.needsLineBreak ? [0x0a] : []
+            }
         do {
             // A single append of all bytes; the lock excludes records of other processes in between.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
@@ -355,7 +359,7 @@ final class Journal {
             do { try self.fileSystem.truncate(segment.file, to: start) } catch { self.segment = nil }
             throw error
         }
-        if start == 0 {
+        if let generation {
             segment.generation = generation
             segment.recordsSinceSnapshot += 1
         }

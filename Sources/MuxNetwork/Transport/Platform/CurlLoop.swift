@@ -107,7 +107,8 @@ final class CurlLoop {
     private func remove(_ transfer: CurlTransfer) {
         self.ids[transfer.easy] = nil
         self.mailbox.multi.remove(transfer.easy)
-        mux_easy_cleanup(self.library.table, transfer.easy)
+        // The transfer has the memory that libcurl uses until the end of the clean-up.
+        withExtendedLifetime(transfer) { mux_easy_cleanup(self.library.table, transfer.easy) }
     }
 }
 
