@@ -3,10 +3,11 @@
 public import MuxKit
 public import MuxNetwork
 
-// Names of the packages AsyncMux, Junction and RetryingOperation, and of Moose and similar HTTP layers.
-// A type of a client's module takes precedence over a type of the same name in this file;
-// `@_disfavoredOverload` gives other functions precedence over the functions in this file. Common names, such
-// as `NetworkManager` and `ObjectMapper`, are not declared here, and stay free for clients.
+// Deprecated names, for clients that migrate from AsyncMux, Junction, RetryingOperation, Moose or a similar
+// HTTP layer, and the protocols for single-value tasks and services of these packages. If a client's module
+// and this file declare a type of the same name, the compiler uses the type of the client. With
+// `@_disfavoredOverload`, the compiler prefers any other function to the function in this file. This file
+// does not declare common names, such as `NetworkManager` and `ObjectMapper`; clients may declare the names.
 
 // MARK: - Values, dependencies and retries
 
@@ -186,6 +187,9 @@ public protocol DependentOperation<Dependency, Output> {
 
     /// Does the work.
     ///
+    /// - Parameters:
+    ///   - dependency: The current dependency.
+    ///   - call: The history of the call.
     /// - Returns: The output, or a refusal of the dependency.
     /// - Throws: An error for the caller; a `BadDependencyError` is a refusal.
     nonisolated(nonsending) func run(
@@ -195,6 +199,9 @@ public protocol DependentOperation<Dependency, Output> {
 
     /// Makes a dependency if this call starts the update.
     ///
+    /// - Parameters:
+    ///   - refused: The dependency to replace; `nil` if absent.
+    ///   - call: The history of the call.
     /// - Returns: The dependency, or the refusal of the update.
     /// - Throws: The error for the calls that wait for the update; a `BadDependencyError` is a refusal.
     nonisolated(nonsending) func refresh(
@@ -257,6 +264,8 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
 
     /// Makes an access token with a refresh token.
     ///
+    /// - Parameter token: The current refresh token.
+    /// - Returns: The access token, and the next refresh token if the server rotates refresh tokens.
     /// - Throws: A `BadDependencyError` if the server refuses the token, any other error if a retry may
     ///   succeed.
     func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
@@ -328,6 +337,8 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     public var statuses: OAuthStatus.Changes { self.runner.statuses }
 
     /// Asks the user to sign in, unless the account has tokens.
+    ///
+    /// If the access token has expired, the call renews the access token with the refresh token.
     ///
     /// - Throws: The error of the service's `refresh`, `RunnerError`
     ///   (`RunnerError/signInFailed(underlying:)` with the error of the sign-in), or `CancellationError`.

@@ -21,14 +21,17 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var offlineFailures = 0
         /// The senders of the lanes.
         var senders: [String: OutboxSender] = [:]
-        /// The tenure of the lease in which the outcomes of interrupted attempts were last determined.
+        /// The tenure of the lease of the last call of `becomeSender`, which determines the outcomes of
+        /// interrupted attempts; `nil` before the first call.
         var tenure: UInt64?
-        /// Whether a failed change prevents the sending of a later change of the lane.
+        /// Whether a failed change prevents the sending of a later change of the lane; `nil` if a failed
+        /// change prevents nothing.
         var isBlocked: (@Sendable (_ later: Change, _ failed: Change) -> Bool)?
-        /// The number of changes that a sign-out dropped.
+        /// The number of dropped changes since the last call of ``OutboxCore/takeDroppedChanges()``.
         var dropped = 0
         /// The new states of changes, in order, for the overlays and the consumers of the list.
         var events: [Event] = []
+        /// Whether a call of ``OutboxCore/deliverEvents()`` is delivering ``events``.
         var isDelivering = false
         /// The operations waiting for the end of a delivery.
         var deliveryWaiters: [CheckedContinuation<Void, Never>] = []
@@ -54,6 +57,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     private let log: Locked<OutboxLog>
     /// Serialises the operations on the log.
     private let mutex = AsyncMutex()
+    /// Returns the lane of a change.
     private let order: @Sendable (Change) throws -> String
 
     var repository: MuxRepository { self.repositoryChoice.repository }
@@ -152,9 +156,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         await self.run { log in Result { () throws(MuxStoreError) in try log.update(body) } }
     }
 
-    /// Runs `body` even if the file is unusable, and without a read of the repository's session.
+    /// As ``update(_:)``; if the file is unusable, `body` changes only the memory.
     ///
-    /// The next operation then writes the new states.
+    /// The first later operation with a usable file writes the states of the changed items.
     func finish<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> R {
         await self.run { $0.finish(body) }.0
     }
@@ -186,6 +190,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     }
 
     /// Reads the changes on the caller's thread, and shows the changes in the overlays.
+    ///
+    /// Then starts an operation in a separate task; the operation starts the senders.
     func restore() {
         let session = self.repository.knownEpoch
         self.log.withLock { log in
@@ -201,6 +207,10 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     // MARK: - The list
 
+    /// Adds a change to its lane; returns after the change is on disk and in the overlays.
+    ///
+    /// - Returns: The identity of the change.
+    /// - Throws: `MuxOutboxError`; `MuxError/repositoryMismatch` if the dependency has another repository.
     func add(_ change: Change) async throws -> ID {
         try self.repositoryChoice.check(nil, name: self.name)
         let (lane, payload): (String, Data)
@@ -211,13 +221,14 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             throw MuxOutboxError.invalidChange(underlying: error)
         }
         guard !self.repository.isSigningOut else {
-            // A sign-out that failed earlier is completed here.
+            // `currentEpoch` completes a sign-out that failed earlier.
             _ = try? await self.repository.currentEpoch()
             throw MuxOutboxError.sessionEnded
         }
         let id = UUID().uuidString
         do {
-            // The repository may have lost its number, which an operation restores.
+            // The repository may have lost the number of the session. An operation restores the number from
+            // the log.
             if !self.state.withLock({ $0.hasComparedSessions }) { try await self.perform { _ in } }
             let session = try await self.repository.currentEpoch()
             let result = try await self.perform { log -> Result<Void, MuxOutboxError> in
@@ -268,6 +279,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         )
     }
 
+    /// The change of a payload; `nil` without a payload, or after a decoding error.
     func decoded(_ payload: Data?) -> Change? { payload.flatMap { try? JSONDecoder().decode(Change.self, from: $0) } }
 
     /// Requests further attempts of a failed change.
@@ -306,7 +318,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         try await self.update(body).0.get()
     }
 
-    /// Starts the next attempt of each lane now.
+    /// Starts the next attempt of each lane that waits for an attempt.
     func retryNow() { for sender in self.state.withLock({ $0.senders }).values { sender.retryNow() } }
 
     // MARK: - Effects
@@ -357,6 +369,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
+    /// Updates the overlays, and counts and reports dropped changes.
     private func apply(_ events: [Event]) {
         var dropped = 0
         let isOverlaid = !self.overlays.isEmpty
@@ -376,6 +389,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
+    /// Shows a pending change in the overlays, and removes a failed change from the overlays.
     private func updateOverlay(_ id: ID, _ item: Item?, _ payload: Data?) {
         guard let item, !self.overlays.isEmpty else { return }
         switch item.progress.status {
@@ -405,6 +419,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
+    /// Sends an event with the name of the outbox to the observer.
     func tell(_ kind: MuxEvent.Kind, reason: MuxEvent.Reason? = nil) {
         self.repository.observer?.tell(MuxEvent(kind, name: self.name, reason: reason))
     }
@@ -417,10 +432,11 @@ extension OutboxCore.State {
     /// The number of senders that wait for a connection.
     var offlineCount: Int { self.senders.values.count { $0.wait == .connection } }
 
-    /// The maximum number of lanes with a sender.
+    /// The maximum number of lanes with a sender, including the waiting senders.
     ///
-    /// A sender that waits for its next attempt does not count, except that without a connection a single
-    /// lane tries or waits.
+    /// - With a connection: `maximum` senders may send, and any number of senders may wait for an attempt.
+    /// - Without a connection: a single sender may try to send, or wait for the connection. Any number of
+    ///   senders may wait for other reasons.
     fileprivate func laneLimit(_ maximum: Int) -> Int {
         if self.isStopped { return 0 }
         guard self.offlineFailures == 0 else { return 1 + self.waitingCount - self.offlineCount }

@@ -3,8 +3,9 @@ import MuxKit
 
 /// Shows the changes of an outbox in multiplexers until the server has the changes.
 ///
-/// A *hold* is a change without an effect. A hold delays the refresh of a value until no change is being
-/// sent.
+/// An *overlay* applies changes of the outbox to the values of a multiplexer. A *hold* is a
+/// `MuxRepository.Change` that leaves the value unchanged. A hold delays the refresh of a value until no
+/// change of the outbox is being sent.
 ///
 /// ``show(_:isUnsent:_:)`` and ``end(_:isCommitted:)`` must not run concurrently.
 final class OutboxOverlays<Change: Sendable>: Sendable {
@@ -15,22 +16,27 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         /// Identifies the multiplexer and the key.
         let id: any Hashable & Sendable
         /// Shows `change` in the multiplexer; `isUnsent` if no request can have sent the change.
+        ///
+        /// Returns the handle to end the display; `nil` if the app's closure threw an error.
         let show: @Sendable (_ change: Change, _ isUnsent: Bool) -> MuxRepository.Change?
-        /// Postpones the refresh of the key.
+        /// Postpones the refresh of the key until the end of the returned handle; `nil` after an error.
         let hold: @Sendable () -> MuxRepository.Change?
     }
 
-    /// The overlays of one change of the outbox.
+    /// The display of a change of the outbox.
     private struct Shown: Sendable {
         /// The number of overlays that have received the change: the first overlays of ``State/overlays``.
         var overlayCount = 0
+        /// The handles to end the display.
         var changes: [MuxRepository.Change] = []
     }
 
     private struct State {
         /// Each returns the target of a change; `nil` if the overlay does not concern the change.
         var overlays: [@Sendable (Change) -> Target?] = []
+        /// The displayed changes.
         var shown: [ID: Shown] = [:]
+        /// The holds, by ``Target/id``.
         var holds: [AnyHashable: MuxRepository.Change] = [:]
     }
 
@@ -76,17 +82,18 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         }
     }
 
-    /// Ends the overlays of a change.
+    /// Ends the display of a change.
     ///
     /// - Parameters:
     ///   - id: The change.
-    ///   - isCommitted: Whether the change stays visible until the next fetch.
+    ///   - isCommitted: Whether the change stays visible until the next fetch; otherwise the change is undone
+    ///     at once.
     func end(_ id: ID, isCommitted: Bool) {
         let shown = self.state.withLock { $0.shown.removeValue(forKey: id) }
         for change in shown?.changes ?? [] { if isCommitted { change.commit() } else { change.undo() } }
     }
 
-    /// No change is being sent: the keys of the sent changes are refreshed.
+    /// Ends all holds, so the keys of the sent changes are refreshed; called when no change is being sent.
     func releaseHolds() {
         let holds = self.state.withLock { state in
             // No key is released under the lock, because each hold retains its key.

@@ -21,7 +21,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
     ///   - excluded: The rules to skip, for documented deviations of the transport.
-    ///   - makeTransport: Makes a transport with the given options; called once for each rule.
+    ///   - makeTransport: Makes a transport with the given options; called once for each checked rule.
     /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule, unless
     ///   the rule expects the error); an error from `makeTransport`; `CancellationError` if the task is
     ///   cancelled.
@@ -41,12 +41,13 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     private static func options(for rule: Rule) -> HTTPTransportConfiguration {
         var options = HTTPTransportConfiguration()
         options.usesProxies = false
-        // A transport that waits in vain times out before the limit of the suite.
+        // Less than the default limit of a rule: a transport that waits in vain reports a time-out.
         options.timeout = .seconds(40)
         switch rule {
         case .silence: options.timeout = Limits.short
         case .slowResponses:
             options.deadline = Limits.short
+            // The deadline must end the endless redirections of this rule, not the number of redirections.
             options.maximumRedirects = 1000
         case .bodyLimit: options.maximumBodySize = Limits.body
         case .redirectionLimit: options.maximumRedirects = Limits.redirections
@@ -215,7 +216,7 @@ extension HTTPTransportConformance {
         /// 100 and 103: RFC 9110, section 15.2.
         case interimResponses = "Interim responses and their fields are ignored"
 
-        /// Responses to `HEAD`, and the statuses 204 and 304: RFC 9112, section 6.3.
+        /// Responses to `HEAD`, the statuses 204 and 304, and the length 0: RFC 9112, section 6.3.
         case responsesWithoutBody = "A response without a body ends with the head, regardless of Content-Length"
 
         /// The end of the connection ends the body: RFC 9112, section 6.3.
@@ -316,7 +317,7 @@ extension HTTPTransportConformance {
         /// The connection is closed.
         case cancelledInBody = "A call that is cancelled in the body ends with CancellationError"
 
-        /// The caller gets the error, and the connection is closed.
+        /// The caller gets the error. If the response is incomplete, the connection is closed.
         case sinkErrors = "The call ends with the error of the sink"
 
         /// A response of 32 MB for a waiting sink; the server can send fewer than 8 MB.

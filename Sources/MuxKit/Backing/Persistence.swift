@@ -11,7 +11,7 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
     let decode: @Sendable (Data) throws -> Value
     /// The time of the last known external change of a key's value.
     ///
-    /// An entry with an earlier fetch is stale.
+    /// An entry that was not fetched after this time is stale when loaded.
     package var changedAt: (@Sendable (Key) -> Moment?)?
     /// The tags of a key's entry, which do not depend on the value.
     var tags: (@Sendable (Key) -> [String])?
@@ -26,7 +26,8 @@ package struct Persistence<Key: Sendable, Value: Sendable>: Sendable {
 }
 
 extension Persistence where Key == SoleKey {
-    /// The persistence of a value without a key, with the domain and the coding of another persistence.
+    /// The persistence of a value without a key, with the domain, the coding and ``isShared`` of another
+    /// persistence, and without ``changedAt`` and ``tags``.
     init(ofSole other: Persistence<ExactKey<Never>, Value>) {
         self.domain = other.domain
         self.text = { _ in nil }

@@ -1,4 +1,4 @@
-/// The options of a waiting caller, if not the default options.
+/// The options of a waiting caller; a caller with the default options has no such object.
 @usableFromInline
 struct WaiterOptions<Value: Sendable>: Sendable {
     @usableFromInline let limits: Freshness.Limits
@@ -58,8 +58,10 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     /// The work to do outside the lock after a change of slots.
     ///
-    /// `writesBack`: whether dirty entries must be saved to become evictable; `hasTooManyMarks`: see
-    /// ``SlotStorage/hasTooManyMarks``.
+    /// - `slots`: evicted slots to report and release.
+    /// - `writesBack`: whether dirty entries must be saved to become evictable.
+    /// - `hasTooManyMarks`: see ``SlotStorage/hasTooManyMarks``.
+    /// - `dropped`: see ``SlotState/dropped``.
     @usableFromInline typealias PendingWork = (
         slots: [(Key, Slot<Value>)], writesBack: Bool, hasTooManyMarks: Bool, dropped: [any Sendable]
     )
@@ -86,6 +88,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var dropped: [any Sendable] = []
     /// The place at which ``sweep(at:_:)`` continues.
     @usableFromInline var sweepPlace: Int?
+    /// The last number for ``Slot/Entry/revision`` and ``Slot/Entry/sequence``; see ``nextRevision()``.
     @usableFromInline var lastRevision: UInt64 = 0
     /// The callers for which a running flight may be too old.
     @usableFromInline var arrivals = LateArrivals()
@@ -290,6 +293,11 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Pauses background renewals of `key` after a fetch took too long.
     ///
     /// A call of ``takePendingWork()`` must follow.
+    ///
+    /// - Parameters:
+    ///   - key: The key.
+    ///   - first: The pause after a first failure; consecutive failures extend the pause.
+    ///   - now: The current time.
     mutating func pauseRenewals(of key: Key, _ first: Duration, at now: Moment) {
         guard self.slots.slot(of: key)?.entry != nil else { return }
         let number = self.nextRevision()
@@ -322,6 +330,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         }
     }
 
+    /// Increments the counter of revisions and sequence numbers.
+    ///
+    /// - Returns: The new number.
     @inlinable
     mutating func nextRevision() -> UInt64 {
         self.lastRevision &+= 1

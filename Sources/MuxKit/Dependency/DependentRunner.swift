@@ -18,8 +18,10 @@ public import Foundation
 /// This form of the call does not store the closures. The closures run in the caller's isolation, and may use
 /// `self` and values that are not `Sendable`.
 ///
-/// **Concurrent calls.** At most one update runs. A task that refuses an already replaced dependency runs
-/// again with the newer dependency at once, without an update.
+/// **Concurrent calls.** All calls share one update. If ``set(_:)`` or ``reset()`` is called during an
+/// update, or an update times out, a second update may start before the first update returns; the runner then
+/// drops a late value of the first update if the dependency has changed. A task that refuses an already
+/// replaced dependency runs again with the newer dependency at once, without an update.
 ///
 /// **Cancellation.** A cancelled caller that waits for an update throws `CancellationError` at once. The
 /// update continues, unless no caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller
@@ -28,7 +30,8 @@ public import Foundation
 /// **After a failure.** If an update throws, all callers that wait for the update throw. The next call
 /// starts an update, except during ``RunnerPolicy/coolDown`` and during the pause after two consecutive
 /// failures of a server or after a `Retry-After`: see <doc:RunningWithADependency>. A refused update
-/// (``UpdateResult/updateFailed``) fails every call until a dependency is set or the runner is reset.
+/// (``UpdateResult/updateFailed``) fails every call until a dependency is set, the runner is reset, or a
+/// parent runner replaces its dependency.
 ///
 /// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset
 /// the runner, and later fetches use the same dependency. A sign-out of a repository includes its
@@ -132,7 +135,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// runner, and remains after a recovery of `parent`: call ``reset()`` or ``set(_:)`` of both runners.
     ///
     /// - Parameters:
-    ///   - parent: The parent runner; may have a parent, too.
+    ///   - parent: The parent runner; needs a stored update to replace its dependency. The parent runner may
+    ///     have a parent, too.
     ///   - value: The initial dependency; `nil` if absent.
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
@@ -287,7 +291,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// A number that identifies the dependency, and never decreases.
     ///
-    /// A new dependency, a reset and a critical error increase the epoch.
+    /// A new dependency, a reset, a critical error, and a replacement of the dependency of a parent runner
+    /// increase the epoch.
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
     /// The numbers of waiting callers, running updates and keys with a flight; all are zero at rest.

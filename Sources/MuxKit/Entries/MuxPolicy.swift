@@ -4,8 +4,9 @@ import Foundation
 ///
 /// Every member has a default: `.init(timeToLive: .seconds(60))`.
 public struct MuxPolicy: Sendable {
-    /// The name of the multiplexer in events and logs; if `nil`, its `cacheKey` or otherwise the type of its
-    /// values.
+    /// The name of the multiplexer in events and logs.
+    ///
+    /// Default: `nil`, for the `cacheKey` of the multiplexer, or the type of the values without a `cacheKey`.
     public var name: String?
 
     /// The freshness lifetime of a value, unless the fetch returns another lifetime.
@@ -15,9 +16,12 @@ public struct MuxPolicy: Sendable {
     /// With zero or less, every value is stale at once.
     public var timeToLive: Duration
 
-    /// The largest fraction of the time to live by which a value expires early, at random, from 0 to 1.
+    /// The jitter of the time to live: the maximum reduction, as a fraction from 0 to 1.
     ///
     /// Default: 0.
+    ///
+    /// Each value draws a random reduction between zero and the maximum. With 0.1, a value lives for 90% to
+    /// 100% of ``timeToLive``.
     ///
     /// With jitter, values that were fetched together do not expire together. A lifetime that the fetch
     /// returns has no jitter.
@@ -35,7 +39,9 @@ public struct MuxPolicy: Sendable {
     /// fetched together are not renewed together.
     public var refreshAhead: Duration?
 
-    /// How long a failure is remembered; `nil` for a failure that is not remembered.
+    /// Returns the time for which a failure is remembered; `nil` for a failure that is not remembered.
+    ///
+    /// Default: no failure is remembered.
     ///
     /// While a failure is remembered, only a request with ``RequestOptions/reload`` fetches.
     ///
@@ -95,7 +101,7 @@ public struct MuxPolicy: Sendable {
 
     /// The events after which a value is fetched again while a view follows the value.
     ///
-    /// Default: the end of its lifetime.
+    /// Default: the end of the value's lifetime.
     public var refetch: Refetch
 
     /// The maximum number of values of a ``MultiplexerMap`` in memory; `nil` for no limit.
@@ -105,8 +111,8 @@ public struct MuxPolicy: Sendable {
     /// Above the limit, least used values are evicted (S3-FIFO; see ``evictsLeastRecentlyUsed``). With a
     /// `cacheKey`, the next request reads an evicted value from disk, so an unsaved value stays in memory
     /// until its save. If unsaved values exceed the limit, the map saves them, regardless of the repository's
-    /// ``MuxRepository/SavePolicy``. If the disk cannot be written, or memory has more than four times the
-    /// limit plus 1,024 values, unsaved values may be evicted: the observer gets an event for each eviction
+    /// ``MuxRepository/SavePolicy``. Unsaved values may be evicted if the disk cannot be written, or if the
+    /// number of values exceeds 4 × `maximumCount` + 1,024. The observer then gets an event for each eviction
     /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts the evictions.
     /// The limit also applies to the number of remembered failures of keys without a value. With a limit of
     /// zero or less, callers share a fetch, and no value is kept, apart from unsaved values until their save.
@@ -115,7 +121,8 @@ public struct MuxPolicy: Sendable {
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
     ///
     /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to
-    /// the callers and is not kept in memory; with a `cacheKey`, the value stays in memory until its save.
+    /// the callers and is not kept in memory; with a `cacheKey`, the value stays in memory until its save. If
+    /// the total cost exceeds four times the limit, unsaved values may be evicted, too.
     public var maximumCost: MuxPolicy.CostLimit?
 
     /// Whether a ``MultiplexerMap`` evicts the least recently used value, instead of a value with few uses.
@@ -232,10 +239,9 @@ extension MuxPolicy {
     /// - After the end of a lifetime, requests get the stale value during the renewal, for one more time to
     ///   live.
     ///
-    /// Over many keys, renewals begin 1.02 times to live after the fetch on average, so the origin gets no
-    /// more calls than with a policy without these options. A served value is at most 2.1 times as old as the
-    /// time to live, unless its fetch returned another lifetime, or the value replaces a failure
-    /// (``staleIfError``).
+    /// On average, a renewal begins 1.02 × `timeToLive` after the fetch, so the origin gets no more calls
+    /// than with a policy without these options. The age of a served value is at most 2.1 × `timeToLive`,
+    /// unless the fetch returned another lifetime, or the value replaces a failure (``staleIfError``).
     ///
     /// - Parameter timeToLive: The mean time between the renewals of a value that is requested often.
     /// - Returns: A policy whose other members have their defaults and can be changed.
@@ -290,7 +296,8 @@ extension MuxPolicy {
     public struct Refetch: Sendable, Hashable {
         /// Whether a value is renewed when it becomes stale.
         ///
-        /// If `true`, an activation of the app or a new network connection also repeats a failed request.
+        /// If `true`, a failed request is also repeated when the app becomes active, and when the network is
+        /// available again.
         public var whenStale: Bool
 
         /// The time between an outcome and the next fetch, at least one second; `nil` for no interval.
@@ -302,7 +309,7 @@ extension MuxPolicy {
         /// Whether even a fresh value is fetched when the network is available again.
         public var onReconnection: Bool
 
-        /// Describes the events.
+        /// Selects the events; the parameters have the names of the properties.
         public init(
             whenStale: Bool = true,
             every: Duration? = nil,

@@ -28,7 +28,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
         _ body: (inout Slot<Value>) -> R
     ) -> R
 
-    /// Stores a new entry, as ``Slot/committed(_:)``.
+    /// Stores a new entry, as ``Slot/committed(_:)``; `evicted` as in ``withSlot(of:evicted:_:)``.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     mutating func commit(
@@ -66,8 +66,10 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Removes all saved entries, if at most `count` keys have unsaved changes.
     ///
+    /// A ``SingleSlot`` ignores `count`, and keeps an unsaved entry.
+    ///
     /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
-    ///   more than `count` keys have unsaved changes.
+    ///   more than `count` keys of a table have unsaved changes.
     /// - Complexity: O(*count*); with an index of users also O(*n*) in the number of remembered failures.
     mutating func removeClean(keeping count: Int) -> Self?
 
@@ -92,6 +94,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Whether the entries exceed a multiple of a bound, so that unsaved entries are evicted, too.
     var isFarOverBound: Bool { get }
 
+    /// The number of entries in memory.
     var entryCount: Int { get }
 
     /// The keys of each user; `nil` if the keys have no users, or the users are the keys.
@@ -107,7 +110,9 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Returns: The keys, and the place for the next call; `nil` at the end.
     func unsavedKeys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
-    /// Some of the keys with an entry or a failure; see ``unsavedKeys(before:atMost:)``.
+    /// Some of the keys with an entry or a failure; see ``unsavedKeys(before:atMost:)`` for the parameters.
+    ///
+    /// A ``SingleSlot`` also returns its key for a mark without an entry.
     func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
     /// Removes all slots.

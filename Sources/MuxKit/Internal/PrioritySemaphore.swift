@@ -24,8 +24,9 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - key: Identifies the work that needs the slot; see ``raise(_:)``.
-    ///   - isUrgent: Whether the waiter is urgent; called outside the lock, if no slot is free.
-    ///   - waits: Called outside the lock if no slot is free.
+    ///   - isUrgent: Whether the work is urgent: then all waiters for `key` become urgent. Called outside the
+    ///     lock, if no slot is free.
+    ///   - waits: Reports that the caller waits. Called outside the lock, if no slot is free.
     /// - Throws: `CancellationError` if the task is cancelled while no slot is free; the caller then holds no
     ///   slot. If a slot is free, even a cancelled task gets the slot.
     package func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
@@ -75,6 +76,7 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
         }
     }
 
+    /// Ends the wait of a cancelled waiter; no effect if the waiter has a slot, or is not queued yet.
     private func abandon(_ ticket: UInt64) {
         let waiting = self.state.withLock { state -> Waiting? in
             guard let index = state.waiting.firstIndex(where: { $0.ticket == ticket }) else { return nil }

@@ -57,9 +57,11 @@ package struct TaskLauncher: Sendable {
 
     /// Whether a task may begin on the current thread.
     ///
-    /// `false` for a launcher with an executor. Without a ``schedule``: `false` on the main queue, and on an
-    /// executor that the caller prefers. With a ``schedule``: the schedule decides in a job of the schedule;
-    /// otherwise `false`.
+    /// - A launcher with an executor: `false`.
+    /// - Without a ``schedule``: `false` on the main queue, and in a task with an executor preference;
+    ///   otherwise `true`.
+    /// - With a ``schedule``: the decision of ``JobSchedule/beginsAtOnce()`` in a job of the schedule;
+    ///   otherwise `false`.
     ///
     /// An immediate task does not check whether the current thread fits the isolation of the task (Swift
     /// 6.3.1), so the caller must have no isolation. A caller without isolation may still run on an actor, in
@@ -89,13 +91,14 @@ package protocol JobSchedule: TaskExecutor {
     /// Schedules `action` to run between two jobs, in place of work on another thread.
     func later(_ action: @escaping @Sendable () -> Void)
 
-    /// Whether a task that may begin in the current job begins in the current job; a test explores both
-    /// cases.
+    /// Decides whether a new task begins inside the current job; otherwise the task begins in a later job.
+    ///
+    /// Called only for a task that may begin inside the current job. A test explores both decisions.
     func beginsAtOnce() -> Bool
 
-    /// Announces one job that the current job is about to enqueue, possibly from another thread.
+    /// Announces that a job will arrive soon, possibly from another thread; returns at once.
     ///
-    /// No other job runs before the announced job arrives.
+    /// The current job causes the arrival. The schedule starts no other job before the arrival.
     func awaitArrival()
 }
 
@@ -136,11 +139,14 @@ package nonisolated(nonsending) func withEscalationHandler<R>(
 /// handlers cancel or escalate the flight that the task waits for, and so on: a long chain would overflow the
 /// stack. Therefore an effect that is requested during another effect runs after the other effect.
 package enum Cascade {
+    /// The effects that wait for the end of a running effect.
     private final class Pending: Sendable {
         /// `nil` after the last effect.
         private let effects = Locked<[@Sendable () -> Void]?>([])
 
-        /// - Returns: `false` if the last effect has already run.
+        /// Adds an effect.
+        ///
+        /// - Returns: `false` if the last effect has already run; the effect is then not added.
         func add(_ effect: @escaping @Sendable () -> Void) -> Bool {
             self.effects.withLock { effects in
                 effects?.append(effect)
@@ -148,6 +154,7 @@ package enum Cascade {
             }
         }
 
+        /// Takes all waiting effects; `nil` if no effect waits, and from then on ``add(_:)`` returns `false`.
         func next() -> [@Sendable () -> Void]? {
             self.effects.withLock { effects in
                 let next = effects
@@ -212,7 +219,7 @@ package final class FirstAnswer<Answer: Sendable>: Sendable {
 
 /// Blocking or CPU-bound work, run on Dispatch's threads instead of the cooperative pool.
 package enum BlockingWork {
-    /// Runs `work` on a thread of Dispatch.
+    /// Runs `work` on a thread of Dispatch; with a ``TaskLauncher/schedule``, between two jobs.
     package static func run<R: Sendable, E: Error>(
         _ work: @escaping @Sendable () throws(E) -> R
     ) async throws(E) -> R {
@@ -224,7 +231,9 @@ package enum BlockingWork {
         return try result.get()
     }
 
-    /// Transforms `items` in parallel; results are in the order of the items.
+    /// Transforms `items` in parallel; with a ``TaskLauncher/schedule``, in series.
+    ///
+    /// The results have the order of the items.
     package static func map<Item: Sendable, Result: Sendable>(
         _ items: [Item],
         for quality: DispatchQoS.QoSClass = .utility,
@@ -290,6 +299,8 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
     return failures
 }
 
-/// Large enough to isolate single items among millions, and small enough to give up soon if a store is
-/// unavailable.
+/// The number of consecutive failed calls after which ``isolatingFailures(of:concernsAll:_:)`` gives up.
+///
+/// The isolation of a single item among millions needs fewer failed calls. An unavailable store causes only
+/// this number of calls.
 private let mostFailuresInARow = 64

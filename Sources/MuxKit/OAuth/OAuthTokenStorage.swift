@@ -27,6 +27,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     var mayWait: Bool { self.mutex.isOutside }
 
     /// Runs `operation` after the end of all earlier operations.
+    ///
+    /// - Throws: The error of `operation`; ``RunnerError/wouldDeadlock`` for a call inside an operation.
     func exclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.mutex.run(admitsNested: false, operation)
     }
@@ -52,7 +54,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Tolerated problems
 
-    /// Reports a problem once; again only after a success in between (``worked(_:)``).
+    /// Reports a problem to the observer; a repeated problem is reported again only after ``worked(_:)``.
     func failed(_ problem: OAuthProblem, because error: (any Error)? = nil) {
         guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""
@@ -60,14 +62,16 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         if problem == .damaged { self.repository.misuseLog?.write(.damagedTokens(problem.sentence)) }
     }
 
+    /// Records the end of a problem, so the next occurrence is reported.
     func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }
 
     // MARK: - Reading
 
     /// The repository's session epoch, and whether the epoch is certain.
     ///
-    /// If the repository's folder cannot be used, the epoch is the greatest known epoch, from the token store
-    /// or a sign-out. Tokens in memory do not need the folder.
+    /// If the repository's folder cannot be used, the epoch is uncertain: the greatest epoch that this runner
+    /// has found in the token store, or has begun by a sign-out. If the tokens are in memory only
+    /// (``isPrivate``), the epoch comes from memory, and is always certain.
     func repositoryEpoch() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
@@ -139,7 +143,9 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// The grant of a record; reports an interrupted exchange of the record's refresh token.
+    /// The grant of a record; `nil` for a record without a refresh token.
+    ///
+    /// Reports an exchange of the refresh token that another runner began and did not finish.
     func grant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
         if self.sessionState.withLock({ $0.noteSerial(record.serial ?? 0, isInterrupted: isInterrupted) }) {
@@ -159,6 +165,11 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     }
 
     /// Ends the sessions before `epoch` in the repository, because another process has ended the sessions.
+    ///
+    /// - Parameters:
+    ///   - epoch: The first epoch that does not end.
+    ///   - sparingSelf: Whether the session of this runner in memory continues.
+    /// - Throws: ``RunnerError/tokensUnreadable(underlying:)``.
     func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
         do {
             try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)

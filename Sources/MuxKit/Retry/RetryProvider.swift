@@ -36,11 +36,15 @@ extension RetryProvider {
         case never
 
         /// Another attempt after the policy's delay, or at an earlier wake-up.
+        ///
+        /// The end of a `Retry-After` delays the attempt, except after ``RetrySignal/WakeUp/signal(_:)`` or a
+        /// call of a method of ``RetryingOperation``. A `Retry-After` longer than
+        /// ``RetryPolicy/maximumRetryAfter`` ends the retry.
         case retry
 
         /// Another attempt after this delay, without jitter, or at an earlier wake-up.
         ///
-        /// The retry ends if the delay ends after the policy's ``RetryPolicy/maximumDuration``.
+        /// If the delay would exceed the policy's ``RetryPolicy/maximumDuration``, the retry ends at once.
         case after(Duration)
 
         /// Another attempt at the first of the given wake-ups.

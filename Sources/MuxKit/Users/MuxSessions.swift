@@ -50,18 +50,23 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         let unprovenUntil: Moment
     }
 
+    /// The tokens in memory, by user; a fetch of this map is an update.
     let tokens: MultiplexerMap<UserID, Grant>
     package let repository: MuxRepository
+    /// Connects the maps of this object for sign-outs of single users.
     let group = UserGroup()
+    /// The running calls of each user.
     let calls = UserCalls<UserID>()
     let grants: GrantFactory
 
+    /// Counts the grants; see ``Grant/number``.
     final class Numbers: Sendable {
         private let last = Atomic<UInt64>(0)
 
         func next() -> UInt64 { self.last.add(1, ordering: .relaxed).newValue }
     }
 
+    /// Makes the grants and the policy of the token map from the policy of the sessions.
     struct GrantFactory: Sendable {
         let policy: MuxPolicy
         let repository: MuxRepository
@@ -90,6 +95,13 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             return own
         }
 
+        /// Makes the grant of a token, with the lifetime and the stale limits of the token.
+        ///
+        /// - Parameters:
+        ///   - token: The token.
+        ///   - isNew: Whether the token is the result of an update; `false` for a token of the app.
+        ///   - replacesRefused: Whether a task has refused the previous token.
+        /// - Returns: The grant, for the token map.
         func fetched(_ token: Token, isNew: Bool, replacesRefused: Bool = false) -> Fetched<Grant> {
             let now = self.repository.time.now
             let grant = Grant(
@@ -100,8 +112,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let lifetime = Duration(lifetimeOf: token, at: self.repository.wallTime())
             let renewal = EarlyRenewal(lifetime: lifetime, isNew: isNew, leeway: self.leeway, at: now)
             guard let lifetime, let renewal else {
-                // Without an early renewal, a stale token is not used. Explicit limits would take memory, and
-                // have no effect on a token that is always fresh.
+                // The end of the token is unknown: after the time to live, the token must not be used. A
+                // token without an end of the time to live needs no limits, and limits would take memory.
                 guard self.policy.timeToLive < .longest else { return Fetched(grant) }
                 return Fetched(grant, staleWhileRevalidate: .zero, staleIfError: .zero)
             }
@@ -237,11 +249,17 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// The state of one call.
     private struct Call {
         let start: Moment
+        /// The number of tokens that the task refused.
         var refusals = 0
+        /// The number of updates that the refusals of this call requested.
         var updates = 0
+        /// The error of the last refusal; `nil` for a refusal without an error.
         var lastError: (any Error)?
     }
 
+    /// Returns the user's grant; if necessary, starts an update or waits for the running update.
+    ///
+    /// - Throws: The error of the update, ``MuxError/sessionEnded``, or `CancellationError`.
     private nonisolated(nonsending) func grant(
         of user: ExactKey<UserID>,
         _ session: UserCalls<UserID>.Session
@@ -266,8 +284,9 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Handles the refusal of a token by a task.
     ///
-    /// The next request makes a new token, unless the token was already replaced. A running update continues:
-    /// its token is newer than the refused token.
+    /// If the refused token is still in memory, the next request starts an update. If another token has
+    /// replaced the refused token, no update starts. A running update continues, because the update makes a
+    /// newer token.
     ///
     /// - Throws: ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the call must not try again.
     private func refused(_ grant: Grant, by user: ExactKey<UserID>, _ call: inout Call) throws {

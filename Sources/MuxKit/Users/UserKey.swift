@@ -1,4 +1,4 @@
-/// A key among the values of one user of a ``MuxSessions``, such as a page of the user's orders.
+/// Identifies a value of a user in a ``MuxSessions``, such as an order of the user.
 ///
 /// ```swift
 /// let order = try await orders.request(key: .init(alice, id))
@@ -7,7 +7,11 @@ public struct UserKey<UserID: MuxKey, Key: MuxKey>: MuxKey {
     @usableFromInline let exactUser: ExactKey<UserID>
     @usableFromInline let exactKey: ExactKey<Key>
 
-    /// Makes a key of a user and a key.
+    /// Makes the key of a value.
+    ///
+    /// - Parameters:
+    ///   - user: The owner of the value.
+    ///   - key: Distinguishes the values of the user.
     @inlinable
     public init(_ user: UserID, _ key: Key) {
         self.exactUser = ExactKey(user)
@@ -17,7 +21,7 @@ public struct UserKey<UserID: MuxKey, Key: MuxKey>: MuxKey {
     /// The user.
     public var user: UserID { self.exactUser.key }
 
-    /// The key among the user's values.
+    /// Distinguishes the values of the user.
     public var key: Key { self.exactKey.key }
 
     /// The length of the user's text in bytes, a colon, the user's text, and the text of the key.

@@ -5,12 +5,14 @@ import MuxKit
 struct CacheableRequest: Sendable {
     /// The kind of content that the request asks for.
     enum Kind: Sendable, Equatable {
+        /// The complete content; also a HEAD request.
         case whole
+        /// A range of the content.
         case range(HTTPByteRange)
         /// The caller has a version, and asks whether the version is current: RFC 9110, sections 13.1.2 and
         /// 13.1.3.
         case validation
-        /// The request needs the server.
+        /// No stored response can be the response, such as for another method or several ranges.
         case other
     }
 
@@ -50,6 +52,8 @@ struct SelectingFields: Sendable {
     let headers: HTTPHeaders
     var credentials: CallCredentials?
 
+    /// The value of a field for the selection: the value in the request, and the identity of the
+    /// authenticator if the authenticator may set the field.
     subscript(name: HTTPHeaders.Name) -> String? {
         guard let credentials, credentials.names.contains(name) else { return self.headers[name] }
         return [self.headers[name], credentials.authenticator].compactMap(\.self).joined(separator: " ")
@@ -91,6 +95,7 @@ extension CacheableRequest {
         return decision
     }
 
+    /// The decision for GET and HEAD, as if the request permitted a request to the server.
     private func unrestrictedDecision(
         _ stored: [StoredResponse],
         at now: StoredResponse.Now,
@@ -202,9 +207,9 @@ extension CacheableRequest {
         return forward
     }
 
-    /// The request to the server, without a usable stored response.
+    /// The request to the server, without a stored response; the callers add stored responses.
     private func forward(_ reason: HTTPCacheStatus.Forward) -> CacheForward {
-        // The response to a conditional or range request is for this request only.
+        // Other requests share only the complete response to an unrestricted GET.
         let isShared = self.kind == .whole && self.call.method == .get
         let control = self.control
         let isRestricted = control.noStore || control.noCache || control.maxAge != nil || control.minFresh != nil
@@ -258,10 +263,11 @@ extension CacheableRequest {
         return HTTPResourceName(url)?.text == self.name
     }
 
-    /// The variant of a flight name: the values of the fields that the first stored response depends on.
+    /// The ``ResponseCache/FlightName/variant`` of the request: the values of the fields that select the
+    /// first response of `stored`.
     ///
-    /// Requests for the same URL with equal values share an exchange. Without a stored response, the variant
-    /// is empty.
+    /// Requests for the same URL with equal variants share an exchange with the server. Without a stored
+    /// response, the variant is empty.
     func flightName(_ stored: [StoredResponse]) -> String {
         stored.first.map { self.selecting.text(of: Array($0.selecting.keys)) } ?? ""
     }

@@ -7,22 +7,32 @@ package import MuxKit
 /// invalid if an epoch was incremented after the grant of the claim. An invalidation of a single entry
 /// removes the entry and its claim.
 package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
+    /// An entry.
     package struct Held: Hashable, Sendable {
         package var content: Content
         /// The time of the fetch.
         package var fetchedAt: Moment
+        /// The epochs of the scopes at the grant of the entry's claim.
         fileprivate var epochs: [MuxShared.Scope: UInt64]
     }
 
+    /// A claim: the exclusive right to put an entry.
     private struct Standing: Hashable {
+        /// Identifies the claim.
         var nonce: UInt64
+        /// The end of the claim.
         var ends: Moment
+        /// The epochs of the scopes at the grant.
         var epochs: [MuxShared.Scope: UInt64]
     }
 
+    /// The result of ``claim(_:for:at:_:)``.
     package enum ClaimAction: Hashable, Sendable {
+        /// An acceptable entry exists, and no claim was granted.
         case entry(Held)
+        /// The claim was granted; with the present entry, which is not acceptable.
         case granted(nonce: UInt64, Held?)
+        /// Another claim is valid until the given time; with the present entry, which is not acceptable.
         case taken(until: Moment, Held?)
     }
 
@@ -50,6 +60,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     /// Whether a valid claim of the entry exists.
     package func isClaimed(_ name: MuxShared.Name, at now: Moment) -> Bool { self.standing(name, at: now) != nil }
 
+    /// The valid claim of the entry; `nil` if no claim exists, or the claim has ended or was invalidated.
     private func standing(_ name: MuxShared.Name, at now: Moment) -> Standing? {
         guard let claim = self.claims[name.key], now < claim.ends, claim.epochs == self.epochs(of: name) else {
             return nil
@@ -64,7 +75,8 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     ///   - duration: The maximum validity of the claim.
     ///   - now: The current time.
     ///   - isGoodEnough: Whether an entry is acceptable.
-    /// - Returns: The acceptable entry, the granted claim, or the end of the other claim.
+    /// - Returns: The acceptable entry; otherwise the granted claim or the end of the other claim, and the
+    ///   entry that is not acceptable, if present.
     package mutating func claim(
         _ name: MuxShared.Name,
         for duration: Duration,

@@ -1,10 +1,11 @@
 /// Wraps `UnsafeContinuation`; the single owner must resume the continuation exactly once.
 ///
-/// A checked continuation costs an allocation and a slab of the task's allocator per waiter, which doubles
-/// the time to resume many waiters.
+/// A checked continuation costs an allocation and a slab of the task's allocator per waiter. The two costs
+/// double the time to resume many waiters.
 ///
-/// The sanitizer build uses a checked continuation, which detects violations of this rule. ThreadSanitizer
-/// also reports a false race if an unsafe continuation is resumed before the task suspends (Swift 6.3.1).
+/// The build for ThreadSanitizer uses a checked continuation for two reasons: a checked continuation detects
+/// a missing or repeated resumption, and ThreadSanitizer reports a false race if an unsafe continuation is
+/// resumed before the task suspends (Swift 6.3.1).
 @safe @usableFromInline
 struct LeanContinuation<Value: Sendable>: Sendable {
     #if MUX_TSAN

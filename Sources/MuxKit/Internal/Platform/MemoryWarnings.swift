@@ -10,6 +10,7 @@ import Dispatch
 final class MemoryWarnings {
     private let source: any DispatchSourceMemoryPressure
 
+    /// Starts to listen; `warned` is called on a global queue for each warning.
     init(_ warned: @escaping @Sendable () -> Void) {
         self.source = DispatchSource.makeMemoryPressureSource(eventMask: [.warning, .critical], queue: .global())
         self.source.setEventHandler(handler: warned)

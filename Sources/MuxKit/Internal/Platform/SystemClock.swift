@@ -45,6 +45,12 @@ enum SystemClock {
     /// The time asleep since the machine started.
     private static let asleep = Atomic<Int64>(0)
 
+    /// Measures the time asleep again.
+    ///
+    /// - Parameters:
+    ///   - awake: The coarse monotonic time.
+    ///   - difference: The coarse wall clock minus the coarse monotonic clock.
+    /// - Returns: The current time: `awake` plus the time asleep.
     @inline(never)
     private static func adjusted(_ awake: Int64, _ difference: Int64) -> Int64 {
         let asleep = Self.read(CLOCK_BOOTTIME) &- Self.read(CLOCK_MONOTONIC)

@@ -1,6 +1,8 @@
-/// The locations of the live records of a journal: of each entry, the record that was written last.
+/// The locations of the live records of a journal.
 ///
-/// A single flat table, because the time to fill the table dominates the first load from a large store.
+/// An entry can have several records in the file. The record that was written last is live; earlier records
+/// are dead. The index is a single flat table, because the first load from a large store spends most of the
+/// time on filling the table.
 package struct JournalIndex: Sendable {
     /// The position of one record in the file, and the digest of the record's name.
     package struct Location: Sendable, Equatable {
@@ -35,17 +37,19 @@ package struct JournalIndex: Sendable {
 
         /// Whether this process wrote or read the record.
         ///
-        /// Otherwise the record may be newer than an entry of this process, so a save compares the times of
-        /// the fetches before it replaces the record.
+        /// If `false`, another process may have written a newer entry. A save then compares the fetch times
+        /// of the two entries before the save replaces the record.
         package var wasAccessedHere: Bool {
             get { self.use & 1 == 1 }
             set { self.use = self.use & ~1 | (newValue ? 1 : 0) }
         }
     }
 
-    /// Unordered, without gaps.
+    /// The live records, unordered.
     private var rows: ContiguousArray<Location> = []
+    /// Finds the position of a digest in ``rows``.
     private var places = FlatIndex()
+    /// The number of all uses; each use gets the next number as ``Location/lastUse``.
     private var uses: UInt64 = 0
 
     /// Random per index, so an attacker cannot choose keys with colliding hashes.
@@ -59,6 +63,7 @@ package struct JournalIndex: Sendable {
     /// The number of live records.
     package var count: Int { self.rows.count }
 
+    /// The location of the live record with this digest; `nil` without a live record.
     package subscript(digest: EntryDigest) -> Location? {
         self.find(digest).map { self.rows[$0.number] }
     }
@@ -150,7 +155,8 @@ package struct JournalIndex: Sendable {
         self.places.find(hash: Self.hash(digest, self.multiplier)) { self.rows[$0].digest == digest }
     }
 
-    /// The upper bits of the product, which depend on all bits of both factors.
+    /// The hash of a digest: the upper bits of the product, because lower bits depend on fewer bits of the
+    /// factors.
     private static func hash(_ digest: EntryDigest, _ multiplier: UInt64) -> UInt32 {
         let word = digest.key &+ (digest.domain << 32 | digest.domain >> 32)
         return UInt32(truncatingIfNeeded: (word &* multiplier) >> (64 - FlatIndex.hashBits))
@@ -170,9 +176,9 @@ final class JournalSegment {
     var needsLineBreak = false
     /// Whether the file has records of a later version; such a file is never rewritten.
     var holdsNewer = false
-    /// Whether a rewrite is due at once to remove dead records.
+    /// Whether a rewrite is due, regardless of the number of dead bytes.
     ///
-    /// For example after damage, with records of earlier sessions or other stores, or with many unusable
+    /// Examples: the file has damage, records of earlier sessions or of other stores, or many unusable
     /// entries.
     var isRewriteRequired = false
     /// Whether this process flushed the file's name to disk.

@@ -7,7 +7,7 @@ import Glibc
 import struct SwiftOverlayShims.timespec  // optimized builds need this import for the members of timespec (Swift 6.3.1)
 #endif
 
-/// The POSIX file system; repeats calls that a signal interrupted (`EINTR`).
+/// The POSIX file system; ``call(_:_:)`` and ``read(_:_:)`` repeat calls that a signal interrupted (`EINTR`).
 package struct POSIXFileSystem: FileSystem {
     package static let noSuchFile = ENOENT
     package static let ioError = EIO
@@ -241,10 +241,11 @@ package struct POSIXFileSystem: FileSystem {
         return Int64(clamping: UInt128(info.f_bavail) * size)
     }
 
+    /// Flushes the file to the drive, and on Apple systems the drive's cache, if the file system permits.
     private func synchronize(_ descriptor: Int32, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         #if canImport(Darwin)
-        // fsync(2) on Apple systems does not flush the drive's cache; not all file systems support
-        // F_FULLFSYNC.
+        // fsync(2) on Apple systems does not flush the drive's cache. Not all file systems support
+        // F_FULLFSYNC: after any error of F_FULLFSYNC, only fsync(2) runs.
         if fcntl(descriptor, F_FULLFSYNC) != -1 { return }
         #endif
         try self.call(operation) { fsync(descriptor) }
@@ -255,6 +256,7 @@ package struct POSIXFileSystem: FileSystem {
         guard !path.utf8.contains(0) else { throw .fileSystem(operation, code: EINVAL) }
     }
 
+    /// Checks the path, and makes a system call; see ``call(_:_:)``.
     @discardableResult
     private func call(
         _ operation: MuxStoreError.FileOperation,
@@ -265,6 +267,13 @@ package struct POSIXFileSystem: FileSystem {
         return try self.call(operation, body)
     }
 
+    /// Makes a system call, and repeats the call after `EINTR`.
+    ///
+    /// - Parameters:
+    ///   - operation: The operation, for the error.
+    ///   - body: Makes the call; returns -1 and sets `errno` after an error.
+    /// - Returns: The result of the call.
+    /// - Throws: ``MuxStoreError/fileSystem(_:code:)`` with the error number.
     @discardableResult
     private func call<Value: SignedInteger>(
         _ operation: MuxStoreError.FileOperation,

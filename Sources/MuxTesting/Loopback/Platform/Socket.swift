@@ -19,7 +19,7 @@ package enum Socket {
         case woken
         /// Bytes or a connection have arrived, or the peer has ended its sending side.
         case readable
-        /// The connection was closed or reset.
+        /// The connection was closed or reset, or the wait failed.
         case hungUp
         /// No event happened within the limit.
         case timedOut
@@ -61,11 +61,15 @@ package enum Socket {
         return (descriptor, port)
     }
 
-    /// Reserves a free port of 127.0.0.1: while the descriptor is open, the system assigns the port to no
-    /// other socket.
+    /// Reserves a free port of 127.0.0.1, for a later call of ``listen(on:port:buffers:)`` with the port.
     ///
-    /// Only Linux permits a second socket to listen on a bound port. On other systems the descriptor is
-    /// `nil`, and another process may take the port later.
+    /// - On Linux, the descriptor holds the reservation until the descriptor is closed. The system does not
+    ///   select the port for a socket without a given port, and still permits a listener on the port.
+    /// - Other systems permit no listener on a port that another socket has bound. The descriptor is `nil`,
+    ///   and another process may take the port.
+    ///
+    /// - Returns: The descriptor, to be closed by the caller, and the port.
+    /// - Throws: ``LoopbackServer/Failure``.
     package static func reservePort() throws(LoopbackServer.Failure) -> (descriptor: Int32?, port: UInt16) {
         let (descriptor, port) = try Self.bind(.ipv4, port: 0)
         #if os(Linux)
@@ -146,7 +150,7 @@ package enum Socket {
     ///   - descriptor: A connection or a listener; `nil` to wait only for `wake`.
     ///   - wake: The reading end of a pipe.
     ///   - milliseconds: The time limit; `nil` for no limit.
-    /// - Returns: The first event.
+    /// - Returns: The event. If both a byte in the pipe and input are available, ``Event/woken``.
     package static func wait(for descriptor: Int32?, wake: Int32, milliseconds: Int32? = nil) -> Event {
         var entries = [pollfd(fd: wake, events: Int16(POLLIN), revents: 0)]
         if let descriptor { entries.append(pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)) }
@@ -181,7 +185,7 @@ package enum Socket {
         }
     }
 
-    /// Reads at least one byte; `nil` at the end of the connection.
+    /// Waits for input, and reads at least one byte; `nil` at the end of the connection, or after an error.
     package static func read(_ descriptor: Int32) -> [UInt8]? {
         var failed = false
         let bytes = [UInt8](unsafeUninitializedCapacity: 16_384) { buffer, count in
