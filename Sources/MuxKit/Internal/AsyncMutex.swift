@@ -102,7 +102,7 @@ package final class ReentrantAsyncMutex: Sendable {
             /// The number of running nested operations.
             var nestedCount = 0
             /// Resumed at the end of the last nested operation.
-            var ended: FirstAnswer<Void>?
+            var ended: FirstValue<Void>?
         }
 
         init(in mutex: ReentrantAsyncMutex, admitsNested: Bool) {
@@ -133,9 +133,9 @@ package final class ReentrantAsyncMutex: Sendable {
 
         /// Ends the turn, and waits for nested operations, such as operations of a task that was not awaited.
         nonisolated(nonsending) func end() async {
-            let ended = self.state.withLock { state -> FirstAnswer<Void>? in
+            let ended = self.state.withLock { state -> FirstValue<Void>? in
                 state.isOver = true
-                if state.nestedCount > 0 { state.ended = FirstAnswer() }
+                if state.nestedCount > 0 { state.ended = FirstValue() }
                 return state.ended
             }
             await ended?.wait()

@@ -180,39 +180,39 @@ package enum Cascade {
 }
 
 /// A value for one waiting task; of the values that several tasks give, the first value counts.
-package final class FirstAnswer<Answer: Sendable>: Sendable {
+package final class FirstValue<Value: Sendable>: Sendable {
     private enum State: Sendable {
-        case open(CheckedContinuation<Answer, Never>?)
-        case answered(Answer)
+        case open(CheckedContinuation<Value, Never>?)
+        case given(Value)
     }
 
     private let state = Locked(State.open(nil))
 
     package init() {}
 
-    /// Resumes the waiting task with `answer`.
+    /// Resumes the waiting task with `value`.
     ///
-    /// - Returns: Whether `answer` is the first value.
+    /// - Returns: Whether `value` is the first value.
     @discardableResult
-    package func give(_ answer: Answer) -> Bool {
-        let (isFirst, waiter) = self.state.withLock { state -> (Bool, CheckedContinuation<Answer, Never>?) in
+    package func give(_ value: Value) -> Bool {
+        let (isFirst, waiter) = self.state.withLock { state -> (Bool, CheckedContinuation<Value, Never>?) in
             guard case .open(let waiter) = state else { return (false, nil) }
-            state = .answered(answer)
+            state = .given(value)
             return (true, waiter)
         }
-        waiter?.resume(returning: answer)
+        waiter?.resume(returning: value)
         return isFirst
     }
 
     /// Suspends until the first value; only one task may wait.
-    package nonisolated(nonsending) func wait() async -> Answer {
+    package nonisolated(nonsending) func wait() async -> Value {
         await withCheckedContinuation { continuation in
-            let answer = self.state.withLock { state -> Answer? in
-                if case .answered(let answer) = state { return answer }
+            let value = self.state.withLock { state -> Value? in
+                if case .given(let value) = state { return value }
                 state = .open(continuation)
                 return nil
             }
-            if let answer { continuation.resume(returning: answer) }
+            if let value { continuation.resume(returning: value) }
         }
     }
 }

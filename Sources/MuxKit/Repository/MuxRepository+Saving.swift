@@ -176,7 +176,8 @@ extension MuxRepository {
         for (entry, result) in zip(entries, encoded) {
             switch result {
             case .failure(let error): report.fail([entry], error)
-            // A clear or a sign-out after this check waits for the lane, and so changes the disk after the save.
+            // A clear or a sign-out after this check waits for the lane, and so changes the disk after the
+            // save.
             case .success(let stored) where entry.isCurrent(): current.append((entry, stored))
             case .success: report.leftOverNames.append(entry.name)
             }

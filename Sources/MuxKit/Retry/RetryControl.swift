@@ -19,7 +19,7 @@ package final class RetryControl: Sendable {
         /// The race of the current wait.
         var race: RetryRace?
         /// Receives the end of the current wait.
-        var waitEnd = FirstAnswer<WaitEnd>()
+        var waitEnd = FirstValue<WaitEnd>()
     }
 
     private let loop: RetryLoop
@@ -76,7 +76,7 @@ package final class RetryControl: Sendable {
         let now = self.loop.time.now
         let random = self.loop.random()
         return self.state.withLock { state in
-            state.waitEnd = FirstAnswer()
+            state.waitEnd = FirstValue()
             return state.machine.failed(verdict, at: now, random: random)
         }
     }

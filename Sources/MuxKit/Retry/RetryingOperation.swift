@@ -47,7 +47,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     private struct Open: Sendable {
         let index: Int
-        let result = FirstAnswer<RetryResult<Output>>()
+        let result = FirstValue<RetryResult<Output>>()
         var onCancel: (@Sendable () -> Void)?
     }
 

@@ -5,7 +5,7 @@
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0
-        var next = FirstAnswer<Void>()
+        var next = FirstValue<Void>()
     }
 
     private let state = Locked(State())
@@ -33,7 +33,7 @@ final class ClaimWait: Sendable {
     /// Discards the ends of claims that were reported so far.
     ///
     /// To be called before a claim: the store's reply to the claim already reflects these ends.
-    func begins() { self.state.withLock { $0.next = FirstAnswer() } }
+    func begins() { self.state.withLock { $0.next = FirstValue() } }
 
     /// Waits for a report that a claim may have ended since the last call of ``begins()``.
     ///

@@ -22,7 +22,7 @@ package func waiting<Success: Sendable>(
     _ operation: @escaping @Sendable @concurrent () async throws -> Success,
     late: @escaping @Sendable (Result<Success, any Error>) -> Void = { _ in }
 ) async throws -> Success? {
-    let answer = FirstAnswer<Result<Success?, any Error>>()
+    let answer = FirstValue<Result<Success?, any Error>>()
     let executor = FlightContext.current?.isAwaited ?? false ? FlightExecutor.shared : nil
     let work = spawn(name: "mux.waiting", otherwiseOn: executor) {
         let result = await Result<_, any Error> { try await operation() }

@@ -109,7 +109,7 @@ struct BatchDependencyTests {
 
     @Test func `CS-07 the last cancelled caller ends the fetch of the batch`() async throws {
         let fetch = Gate<Void>()
-        let isCancelled = FirstAnswer<Bool>()
+        let isCancelled = FirstValue<Bool>()
         let map = self.map(self.runner(), size: 2) { _, _ in
             do {
                 try await fetch.pass()

@@ -8,7 +8,7 @@ import Testing
 struct WaitingTests {
     private let clock = VirtualClock()
     private let gate = Gate<Int>()
-    private let late = FirstAnswer<Int?>()
+    private let late = FirstValue<Int?>()
 
     private func wait(isShielded: Bool = false) -> Task<Int?, any Error> {
         Task {

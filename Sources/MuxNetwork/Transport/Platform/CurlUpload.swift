@@ -25,7 +25,7 @@ final class CurlUpload: Sendable {
         /// Whether libcurl found no bytes, and waits for a notification of the next piece.
         var isAwaited = false
         /// Resumes the task that reads the stream, when libcurl has taken the piece.
-        var taken: FirstAnswer<Void>?
+        var taken: FirstValue<Void>?
     }
 
     private let body: HTTPCall.Body
@@ -46,7 +46,7 @@ final class CurlUpload: Sendable {
 
     /// Takes at most `limit` bytes.
     func read(limit: Int) -> Reading {
-        let (reading, taken) = self.state.withLock { state -> (Reading, FirstAnswer<Void>?) in
+        let (reading, taken) = self.state.withLock { state -> (Reading, FirstValue<Void>?) in
             guard !state.hasFailed else { return (.failed, nil) }
             guard !state.rest.isEmpty else {
                 state.isAwaited = !state.isLast
@@ -112,7 +112,7 @@ final class CurlUpload: Sendable {
     /// Offers a piece to libcurl; returns when libcurl has taken the piece, or the task is cancelled.
     private func offer(_ piece: Data, _ more: () -> Void) async {
         guard !Task.isCancelled else { return }
-        let taken = FirstAnswer<Void>()
+        let taken = FirstValue<Void>()
         let isAwaited = self.state.withLock { state in
             state.rest = piece
             state.taken = taken
