@@ -1,9 +1,10 @@
 import Foundation
 import MuxKit
-import MuxNetwork
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxNetwork
 
 #if canImport(FoundationNetworking)
 import FoundationNetworking

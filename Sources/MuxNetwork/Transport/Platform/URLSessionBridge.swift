@@ -1,11 +1,9 @@
 import Dispatch
+import Foundation
 import MuxKit
 
 #if canImport(FoundationNetworking)
-import Foundation
-package import FoundationNetworking
-#else
-package import Foundation
+import FoundationNetworking
 #endif
 
 #if canImport(Security)
@@ -333,7 +331,7 @@ extension URLSession.AuthChallengeDisposition {
     /// - Parameters:
     ///   - method: The authentication method of the challenge's protection space.
     ///   - goesOnAfterRejection: Whether the system implements `rejectProtectionSpace`.
-    package init(to method: String, goesOnAfterRejection: Bool) {
+    init(to method: String, goesOnAfterRejection: Bool) {
         guard Self.methodsOfHTTP.contains(method) else {
             self = .performDefaultHandling
             return
