@@ -168,6 +168,7 @@ struct HandshakeTests {
             }
             #expect(error.isConnectivityFailure != isSecurity, "\(result) \(detail)")
             if case .insecureConnection = error { #expect(isSecurity) } else { #expect(!isSecurity) }
+            #expect(failure.isUnsentRequest == true || result != 55)
         }
     }
 }
