@@ -287,7 +287,7 @@ struct OutboxSessionTests {
         }
         let world = OutboxWorld(scratch)
         let outbox = world.outbox(fileSystem: fileSystem)
-        await #expect(throws: MuxOutboxError.self) { try await outbox.discard("x") }
+        _ = await outbox.list
         isBroken.withLock { $0 = false }
 
         try await outbox.add(Note("b"))
