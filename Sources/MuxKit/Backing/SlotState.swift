@@ -215,7 +215,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
             for (key, slot) in self.evicted where slot.entry != nil { self.evictedLayers(of: key) }
         }
         if self.shared.hasHadFacts {
-            for (key, slot) in self.evicted where slot.entry != nil { self.evictedShared(key) }
+            for (key, slot) in self.evicted where slot.entry != nil { self.forgetSharedIfAbsent(key) }
         }
         let evicted = self.evicted
         if !evicted.isEmpty { self.evicted = [] }

@@ -220,6 +220,9 @@ private final class AuthenticatorRegistry: Sendable {
     /// Constant for an actor, such as a runner; any other authenticator gets a new identity from each call.
     func identity(of authenticator: any HTTPAuthenticator) -> AuthenticatorIdentity {
         let runner = authenticator as? any Actor
+        // Released outside the lock: each reference may be the last.
+        var living: [any Actor] = []
+        defer { withExtendedLifetime(living) {} }
         return self.state.withLock { state in
             if let runner, let entry = state.entries[ObjectIdentifier(runner)], entry.runner === runner {
                 return entry.identity
@@ -228,7 +231,11 @@ private final class AuthenticatorRegistry: Sendable {
             let identity = AuthenticatorIdentity(state.count)
             guard let runner else { return identity }
             if state.entries.count >= state.limit {
-                state.entries = state.entries.filter { $0.value.runner != nil }
+                state.entries = state.entries.filter { _, entry in
+                    guard let runner = entry.runner else { return false }
+                    living.append(runner)
+                    return true
+                }
                 state.limit = max(64, state.entries.count * 2)
             }
             state.entries[ObjectIdentifier(runner)] = Entry(runner: runner, identity: identity)

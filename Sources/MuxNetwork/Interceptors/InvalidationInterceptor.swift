@@ -83,9 +83,13 @@ package final class InvalidationInterceptor: Sendable {
 
     /// Reports changes to `listener`, until the listener's deallocation.
     package func listen(_ listener: any Listener) {
+        // Released outside the lock: each reference may be the last.
+        var living: [any Listener] = []
+        defer { withExtendedLifetime(living) {} }
         self.state.withLock { state in
             if state.listeners.count >= state.purgeCount {
-                state.listeners.removeAll { $0.listener == nil }
+                living = state.listeners.compactMap(\.listener)
+                state.listeners = living.map { State.WeakListener(listener: $0) }
                 state.purgeCount = max(64, state.listeners.count * 2)
             }
             state.listeners.append(State.WeakListener(listener: listener))

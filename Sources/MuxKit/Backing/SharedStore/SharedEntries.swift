@@ -192,9 +192,12 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 }
 
 extension SlotState {
-    /// The entry of `key` was evicted, or a flight has ended; memory may have an entry.
+    /// Forgets the facts about the shared entry of `key`, unless memory has an entry: after an eviction, and
+    /// after the end of a flight.
     @usableFromInline
-    mutating func evictedShared(_ key: Key) { if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) } }
+    mutating func forgetSharedIfAbsent(_ key: Key) {
+        if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) }
+    }
 
     /// The entry of `key` has left memory.
     @usableFromInline
@@ -203,6 +206,6 @@ extension SlotState {
     /// A flight of an entry in the shared store has ended.
     mutating func sharedFlightEnded(_ key: Key) {
         self.shared.recordEnd(of: key)
-        self.evictedShared(key)
+        self.forgetSharedIfAbsent(key)
     }
 }
