@@ -16,6 +16,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
     @usableFromInline let policy: MuxPolicy
     @usableFromInline let fetch: FetchFunction<Key, Value>
+    /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
+    @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
     /// Whether entries are selected by more than their keys.
     @usableFromInline let hasSelection: Bool
     /// The users of the keys; `nil` if the keys belong to no users of a ``MuxSessions``.
@@ -82,6 +84,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.engineState = self.engine.engineState
         self.policy = policy
         self.fetch = fetch
+        self.plainFetch = if case .value(let plain) = fetch, policy.retry == nil { plain } else { nil }
         self.hasSelection = selection != nil
         self.users = users
         self.handsOutTokens = handsOutTokens
@@ -344,11 +347,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inlinable var repository: MuxRepository { self.memory.repository }
 
     @inlinable var watchers: Broadcast<Key, SlotChange> { self.memory.watchers }
-
-    /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
-    @inlinable var plainFetch: (@Sendable @concurrent (Key) async throws -> Value)? {
-        if case .value(let fetch) = self.fetch, self.policy.retry == nil { fetch } else { nil }
-    }
 
     /// Whether entries are saved on disk.
     @inlinable var isOnDisk: Bool {
