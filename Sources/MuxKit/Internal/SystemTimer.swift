@@ -1,4 +1,5 @@
-/// Suspends tasks by the system's continuous clock; a cancelled sleep is removed at once.
+/// Suspends tasks and performs actions by the system's continuous clock; a cancelled sleep is removed at
+/// once.
 ///
 /// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until the deadline (Swift 6.3.1): a server with
 /// a limit of an hour for each request would keep the jobs of an hour of requests. Here a sleep is an entry
@@ -7,8 +8,12 @@
 package final class SystemTimer: Sendable {
     package static let shared = SystemTimer()
 
-    /// Resumed with `true` at the deadline, with `false` on cancellation.
-    private typealias Sleeper = LeanContinuation<Bool>
+    private enum Sleeper: Sendable {
+        /// Resumed with `true` at the deadline, with `false` on cancellation.
+        case task(LeanContinuation<Bool>)
+        /// Performed at the deadline; see ``SystemTimer/schedule(after:_:)``.
+        case action(@Sendable () -> Duration?)
+    }
 
     private struct State: Sendable {
         var sleepers: [UInt64: Sleeper] = [:]
@@ -22,6 +27,17 @@ package final class SystemTimer: Sendable {
             if self.sleepers.isEmpty, self.sleepers.capacity > 1_024 { self.sleepers = [:] }
             let sleepers = self.sleepers
             self.deadlines.compact(ownerCount: sleepers.count) { sleepers[$0] != nil }
+        }
+
+        mutating func nextID() -> UInt64 {
+            self.lastID += 1
+            return self.lastID
+        }
+
+        /// Adds a deadline, and returns the result of ``driverNeeded()``.
+        mutating func add(_ deadline: Int64, of id: UInt64) -> Int64? {
+            self.deadlines.insert(deadline, id)
+            return self.driverNeeded()
         }
 
         /// Adds a driver if needed, and returns the wake time of the driver; `nil` if no driver is needed.
@@ -41,39 +57,64 @@ package final class SystemTimer: Sendable {
     ///
     /// - Throws: `CancellationError`, at once, if the task is cancelled first.
     package func sleep(isolation: isolated (any Actor)? = #isolation, for duration: Duration) async throws {
-        let deadline = Moment(nanoseconds: SystemClock.nanoseconds).advanced(by: max(duration, .zero)).nanoseconds
-        let id = self.state.withLock { state in
-            state.lastID += 1
-            return state.lastID
-        }
+        let deadline = Self.deadline(after: duration)
+        let id = self.state.withLock { $0.nextID() }
         let isOver = await withTaskCancellationHandler {
             _ = isolation
-            return await Sleeper.wait { self.begin(id, until: deadline, $0) }
+            return await LeanContinuation<Bool>.wait { self.begin(id, until: deadline, $0) }
         } onCancel: {
             self.cancel(id)
         }
         guard isOver else { throw CancellationError() }
     }
 
-    private func begin(_ id: UInt64, until deadline: Int64, _ sleeper: Sleeper) {
+    /// Performs `action` after at least `duration`, and again after each duration that `action` returns, until
+    /// `nil` or ``cancel(_:)``.
+    ///
+    /// No task is started for the wait. All sleeps and actions share a thread, so an action must be short and
+    /// must not run code of the app.
+    ///
+    /// - Returns: The argument of ``cancel(_:)``.
+    package func schedule(after duration: Duration, _ action: @escaping @Sendable () -> Duration?) -> UInt64 {
+        let deadline = Self.deadline(after: duration)
+        let (id, driver) = self.state.withLock { state in
+            let id = state.nextID()
+            state.sleepers[id] = .action(action)
+            return (id, state.add(deadline, of: id))
+        }
+        if let driver { self.drive(until: driver) }
+        return id
+    }
+
+    private static func deadline(after duration: Duration) -> Int64 {
+        Moment(nanoseconds: SystemClock.nanoseconds).advanced(by: max(duration, .zero)).nanoseconds
+    }
+
+    /// Sets the next deadline of an action; without effect on a cancelled action.
+    private func rest(_ id: UInt64, for duration: Duration) {
+        let deadline = Self.deadline(after: duration)
+        if let driver = self.state.withLock({ $0.add(deadline, of: id) }) { self.drive(until: driver) }
+    }
+
+    private func begin(_ id: UInt64, until deadline: Int64, _ sleeper: LeanContinuation<Bool>) {
         let (begins, driver) = self.state.withLock { state -> (Bool, Int64?) in
             // Checked under the lock: after a later cancellation `cancel` finds this sleeper, but after an
             // earlier cancellation `cancel` does not run again.
             guard !Task.isCancelled else { return (false, nil) }
-            state.sleepers[id] = sleeper
-            state.deadlines.insert(deadline, id)
-            return (true, state.driverNeeded())
+            state.sleepers[id] = .task(sleeper)
+            return (true, state.add(deadline, of: id))
         }
         if let driver { self.drive(until: driver) }
         if !begins { sleeper.resume(returning: false) }
     }
 
-    private func cancel(_ id: UInt64) {
+    /// Ends a sleep or an action; an action that is due may still run.
+    package func cancel(_ id: UInt64) {
         let sleeper = self.state.withLock { state in
             defer { state.compact() }
             return state.sleepers.removeValue(forKey: id)
         }
-        sleeper?.resume(returning: false)
+        if case .task(let continuation)? = sleeper { continuation.resume(returning: false) }
     }
 
     private func drive(until deadline: Int64) {
@@ -86,20 +127,27 @@ package final class SystemTimer: Sendable {
 
     private func wake(_ driver: Int64) {
         let now = max(driver, SystemClock.nanoseconds)
-        let (due, next) = self.state.withLock { state -> ([Sleeper], Int64?) in
+        let (due, next) = self.state.withLock { state -> ([(UInt64, Sleeper)], Int64?) in
             state.drivers.removeAll { $0 == driver }
-            var due: [Sleeper] = []
+            var due: [(UInt64, Sleeper)] = []
             while let first = state.deadlines.first, first <= now {
                 let id = state.deadlines.removeFirst()
-                if let sleeper = state.sleepers.removeValue(forKey: id) { due.append(sleeper) }
+                guard let sleeper = state.sleepers[id] else { continue }
+                if case .task = sleeper { state.sleepers[id] = nil }
+                due.append((id, sleeper))
             }
             return (due, state.driverNeeded())
         }
         if let next { self.drive(until: next) }
-        for sleeper in due { sleeper.resume(returning: true) }
+        for (id, sleeper) in due {
+            switch sleeper {
+            case .task(let continuation): continuation.resume(returning: true)
+            case .action(let action): if let pause = action() { self.rest(id, for: pause) } else { self.cancel(id) }
+            }
+        }
     }
 
-    /// The numbers of sleeping tasks, heap entries and drivers.
+    /// The numbers of sleeping tasks and pending actions, of heap entries, and of drivers.
     package var occupancy: (sleepers: Int, places: Int, drivers: Int) {
         self.state.withLock { ($0.sleepers.count, $0.deadlines.count, $0.drivers.count) }
     }

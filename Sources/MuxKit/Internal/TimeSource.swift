@@ -67,6 +67,46 @@ package struct TimeSource: Sendable {
     package func sleep(for duration: Duration) async throws {
         try await self.pause(min(duration, .longest))
     }
+
+    /// Performs `action` after at least `duration`, and again after each duration that `action` returns, until
+    /// `nil` or a cancellation.
+    ///
+    /// Only an injected clock needs a task for the wait; see ``SystemTimer/schedule(after:_:)`` for the limits
+    /// of an action.
+    package func schedule(
+        name: String,
+        after duration: Duration,
+        _ spawn: TaskLauncher = TaskLauncher(),
+        _ action: @escaping @Sendable () -> Duration?
+    ) -> ScheduledAction {
+        guard self.systemOrigin == nil else { return .entry(SystemTimer.shared.schedule(after: duration, action)) }
+        let first = self.now.advanced(by: duration)
+        return .task(
+            spawn(name: name) {
+                var next: Duration? = first.duration(since: self.now)
+                while let pause = next {
+                    guard (try? await self.sleep(for: pause)) != nil else { return }
+                    next = action()
+                }
+            }
+        )
+    }
+}
+
+/// An action of ``TimeSource/schedule(name:after:_:_:)``.
+package enum ScheduledAction: Sendable {
+    /// The number of an action of the system's timer.
+    case entry(UInt64)
+    /// The task that waits for an injected clock.
+    case task(Task<Void, Never>)
+
+    /// Prevents further runs of the action; an action that is due may still run.
+    package func cancel() {
+        switch self {
+        case .entry(let id): SystemTimer.shared.cancel(id)
+        case .task(let task): task.cancel()
+        }
+    }
 }
 
 extension Duration {

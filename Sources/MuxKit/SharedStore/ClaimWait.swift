@@ -40,9 +40,9 @@ final class ClaimWait: Sendable {
     /// The wait also ends if the caller is cancelled, and lasts for at most `limit`.
     func next(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
         let next = self.state.withLock { $0.next }
-        let timer = spawn(name: "mux.wait-limit") {
-            try? await time.sleep(for: limit)
+        let timer = time.schedule(name: "mux.wait-limit", after: limit, spawn) {
             next.give(())
+            return nil
         }
         await withTaskCancellationHandler {
             await next.wait()

@@ -28,9 +28,9 @@ package func waiting<Success: Sendable>(
         let result = await Result<_, any Error> { try await operation() }
         if !answer.give(result.map(Optional.some)) { late(result) }
     }
-    let timer = spawn(name: "mux.wait-limit") {
-        guard (try? await time.sleep(for: limit)) != nil else { return }
+    let timer = time.schedule(name: "mux.wait-limit", after: limit, spawn) {
         answer.give(.success(nil))
+        return nil
     }
     defer { timer.cancel() }
     return try await withEscalationHandler {

@@ -311,7 +311,7 @@ package final class HTTPExchange: Sendable {
         let producer = try start(self)
         let timer = self.startTimer()
         defer {
-            timer.cancel()
+            timer?.cancel()
             self.state.withLock { $0.hasEnded = true }
             producer.stop()
         }
@@ -395,11 +395,9 @@ package final class HTTPExchange: Sendable {
 
     // MARK: - Time
 
-    private func startTimer() -> Task<Void, Never> {
-        TaskLauncher()(name: "mux.http.limits") { [weak self, time] in
-            while let pause = self?.timeLeft() {
-                guard (try? await time.sleep(for: pause)) != nil else { return }
-            }
+    private func startTimer() -> ScheduledAction? {
+        self.timeLeft().map { left in
+            self.time.schedule(name: "mux.http.limits", after: left) { [weak self] in self?.timeLeft() }
         }
     }
 

@@ -65,6 +65,47 @@ struct SystemTimerTests {
         while self.timer.occupancy.drivers > 0 { await Task.yield() }
     }
 
+    @Test func `CO-17 an action repeats after each duration that the action returns, and leaves nothing behind`() async
+    {
+        let (runs, start) = (Locked<[ContinuousClock.Instant]>([]), ContinuousClock.now)
+        let end = FirstValue<Void>()
+        _ = self.timer.schedule(after: .milliseconds(10)) {
+            let count = runs.withLock { runs in
+                runs.append(.now)
+                return runs.count
+            }
+            guard count == 3 else { return .milliseconds(10) }
+            end.give(())
+            return nil
+        }
+        #expect(self.timer.occupancy.sleepers == 1)
+        await end.wait()
+        #expect(runs.withLock(\.self).enumerated().allSatisfy { $1 - start >= .milliseconds(10 * ($0 + 1)) })
+        while self.timer.occupancy.sleepers + self.timer.occupancy.drivers > 0 { await Task.yield() }
+        #expect(runs.withLock(\.count) == 3)
+    }
+
+    @Test func `CO-17 a cancelled action does not start again, even if the action runs`() async throws {
+        let id = Locked<UInt64?>(nil)
+        let counts = Locked((cancelled: 0, running: 0))
+        let never = self.timer.schedule(after: .milliseconds(20)) {
+            counts.withLock { $0.cancelled += 1 }
+            return nil
+        }
+        self.timer.cancel(never)
+        let own = self.timer.schedule(after: .zero) { [timer] in
+            counts.withLock { $0.running += 1 }
+            if let own = id.withLock(\.self) { timer.cancel(own) }
+            return .zero
+        }
+        id.withLock { $0 = own }
+        while self.timer.occupancy.sleepers > 0 { await Task.yield() }
+        let count = counts.withLock(\.running)
+        try await self.timer.sleep(for: .milliseconds(30))
+        #expect(counts.withLock(\.running) == count)
+        #expect(counts.withLock(\.cancelled) == 0)
+    }
+
     @Test func `CO-17 a completed request with a time limit leaves no sleep behind`() async throws {
         let repository = MuxRepository(store: MemoryStore())
         let number = Multiplexer<Int>(repository: repository) { 1 }
