@@ -5,12 +5,14 @@
 package enum Freshness: Sendable, Hashable {
     /// Fresh: the request gets the entry at once; with `renews`, a fetch starts in the background.
     case fresh(renews: Bool)
-    /// Stale: the request gets the entry at once; with `renews`, a fetch starts in the background.
+    /// Stale, but the request gets the entry at once; with `renews`, a fetch starts in the background.
+    ///
+    /// During a backoff, also a fresh entry beyond the request's maximum age.
     case servable(renews: Bool)
     /// The request fetches, and gets the entry only after a silenceable failure or the wait limit.
     ///
-    /// The entry is stale, or the request is a reload. With a remembered failure, a request other than a
-    /// reload throws the failure without a fetch.
+    /// The entry is stale or beyond the request's maximum age, or the request is a reload. With a remembered
+    /// failure, a request other than a reload throws the failure without a fetch.
     case fallback
     /// Too old to replace a failed fetch, or excluded by the request (``Limits/takesStored``): the request
     /// fetches, or throws a remembered failure.
@@ -123,9 +125,13 @@ package enum Freshness: Sendable, Hashable {
 /// The limits that a fetch sets for the use of its entry after the time to live.
 @usableFromInline
 package struct StaleLimits: Sendable, Hashable {
-    /// The time in which a request gets the entry at once and starts a renewal; `nil` for the policy's limit.
+    /// The time after the time to live in which a request gets the entry at once, and starts a renewal.
+    ///
+    /// `nil` for the policy's limit.
     @usableFromInline package var whileRevalidate: Duration?
-    /// The time in which the entry may replace a failed fetch; `nil` for the policy's limit.
+    /// The time after the time to live in which the entry may replace a failed fetch.
+    ///
+    /// `nil` for the policy's limit.
     @usableFromInline package var ifError: Duration?
 
     @inlinable

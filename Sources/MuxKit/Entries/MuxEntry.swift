@@ -44,7 +44,7 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// The source of the value.
     public let source: Source
 
-    /// Whether the value is older than its time to live or the last refresh, or has a ``staleReason``.
+    /// Whether the value has reached its time to live, was refreshed since, or has a ``staleReason``.
     public let isStale: Bool
 
     /// The reason for a stale value.

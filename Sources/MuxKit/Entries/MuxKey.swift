@@ -2,7 +2,8 @@ public import Foundation
 
 /// A key of a ``MultiplexerMap`` with values on disk.
 ///
-/// Strings, numbers, `Bool`, `UUID` and `URL` are keys. A custom type needs a conformance and a ``keyText``.
+/// Strings, characters, `Float`, `Double`, `Bool`, `UUID`, `URL` and integers of at most 64 bits are keys. A
+/// custom type needs a conformance and a ``keyText``.
 /// The default ``keyText`` is the description of a `LosslessStringConvertible` type, otherwise the text of a
 /// raw value:
 ///

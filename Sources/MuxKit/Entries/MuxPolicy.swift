@@ -35,6 +35,8 @@ public struct MuxPolicy: Sendable {
     /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early
     /// renewal.
     ///
+    /// Default: `nil`.
+    ///
     /// Each value draws a random moment in this window, more often late than early, so that values that were
     /// fetched together are not renewed together.
     public var refreshAhead: Duration?
@@ -66,7 +68,7 @@ public struct MuxPolicy: Sendable {
     /// Default: 1 second; zero or less for no such time.
     ///
     /// - After each failure that the older value may replace (``staleIfError``), requests get the older value
-    ///   without a fetch for this time.
+    ///   without a fetch for this time, or for the time of ``remembersFailure`` if longer.
     /// - Background renewals (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. The pause
     ///   doubles with each consecutive failure, up to one minute or this time, whichever is longer. A success
     ///   ends the pause.
@@ -92,6 +94,8 @@ public struct MuxPolicy: Sendable {
     public var fetchTimeout: Duration
 
     /// The retries of a failed fetch; `nil` for no retry.
+    ///
+    /// Default: `nil`.
     ///
     /// All attempts together are one fetch: callers share the outcome, and ``fetchTimeout`` includes the
     /// delays. If no attempt succeeds, callers get the error of the last attempt. A stale value replaces the
@@ -119,6 +123,8 @@ public struct MuxPolicy: Sendable {
     public var maximumCount: Int?
 
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
+    ///
+    /// Default: `nil`.
     ///
     /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to
     /// the callers and is not kept in memory; with a `cacheKey`, the value stays in memory until its save. If
@@ -200,9 +206,9 @@ public struct MuxPolicy: Sendable {
     /// The age at which an early renewal is due, selected by `random` (from 0 to 1); `nil` for no early
     /// renewal.
     ///
-    /// The time between the renewal and the end of the time to live is exponentially distributed within the
-    /// window, as in probabilistic early expiration (Vattani, Chierichetti, Lowenstein, "Optimal
-    /// Probabilistic Cache Stampede Prevention", VLDB 2015).
+    /// The time between the renewal and the end of the time to live is exponentially distributed, with a mean
+    /// of a quarter of the window and cut off at the window, as in probabilistic early expiration (Vattani,
+    /// Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
     @usableFromInline
     package func renewalAge(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration? {
         guard let window = self.refreshAhead, window > .zero else { return nil }
@@ -241,9 +247,10 @@ extension MuxPolicy {
     ///
     /// On average, a renewal begins 1.02 × `timeToLive` after the fetch, so the origin gets no more calls
     /// than with a policy without these options. The age of a served value is at most 2.1 × `timeToLive`,
-    /// unless the fetch returned another lifetime, or the value replaces a failure (``staleIfError``).
+    /// unless the fetch returned another lifetime, the value replaces a failure (``staleIfError``), or the
+    /// request has other options, such as ``RequestOptions/cacheOnly``.
     ///
-    /// - Parameter timeToLive: The mean time between the renewals of a value that is requested often.
+    /// - Parameter timeToLive: About the mean time between the renewals of a value that is requested often.
     /// - Returns: A policy whose other members have their defaults and can be changed.
     public static func service(timeToLive: Duration = .seconds(60)) -> MuxPolicy {
         let timeToLive = min(max(timeToLive, .zero - .longest), .longest)

@@ -55,7 +55,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     ///
     /// 0 for an entry that needs a selection (``Slot/Entry/needsSelection``).
     @usableFromInline let hitAge: Int64
-    /// The revision and seven flags; with one change per nanosecond, the revision wraps after 4 years.
+    /// The revision and seven flags; with one change per nanosecond, the revision wraps after 4.5 years.
     @usableFromInline let revisionAndFlags: UInt64
     @usableFromInline let coldFields: ColdFields?
 
@@ -211,8 +211,9 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// Unpacks a slot, before ``Slot/applyCondition()``; an entry or failure with a ``Slot/Entry/sequence``
-    /// below `refresh` is outdated.
+    /// Unpacks a slot, before ``Slot/applyCondition()``.
+    ///
+    /// With a ``Slot/Entry/sequence`` below `refresh`, an entry is stale, and a failure is dropped.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

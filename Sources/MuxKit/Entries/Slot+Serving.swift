@@ -1,4 +1,4 @@
-/// The moments at which a request may get an entry.
+/// The occasions on which a request may get an entry.
 @usableFromInline
 enum ServingOccasion: Sendable {
     /// The arrival of the request, or the load of the entry for the waiting request.
@@ -13,10 +13,9 @@ extension Slot {
     /// The entry, fresh or stale, for a request, and whether a fetch starts or continues in the background;
     /// `nil` if the request has to wait, or fails.
     ///
-    /// Only this function decides about stale entries, with three exceptions: a request with
-    /// ``RequestOptions/cacheOnly`` gets an entry of any freshness, a caller from before a fence gets the
-    /// result of a fetch from before the fence, and callers that waited for another machine's fetch get the
-    /// fetched entry.
+    /// All requests that may fetch get stale entries by this function, with two exceptions: callers whose
+    /// fetched response is not kept (``MuxEntry/StaleReason/fenced``), and callers that waited for another
+    /// machine's fetch.
     @inlinable
     func served(
         on occasion: ServingOccasion,

@@ -12,11 +12,11 @@ package struct Slot<Value: Sendable>: Sendable {
         /// The limits that the fetch set for the use of the stale entry.
         @usableFromInline package var stale = StaleLimits()
         @usableFromInline package var validator: String?
-        /// `nil` without a condition.
+        /// The condition of an entry with tags; `nil` without tags.
         @usableFromInline var condition: EntryCondition?
         /// Identifies the value.
         ///
-        /// Revisions ascend; a renewed value keeps its revision.
+        /// A later value has a greater revision; a renewed value keeps the revision.
         @usableFromInline package var revision: UInt64
         /// The number of the entry's last load, commit or renewal, from the same counter as ``revision``.
         ///
@@ -27,8 +27,7 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline package var isDirty: Bool
         /// Whether saves include the entry.
         @usableFromInline package var isPersistent: Bool
-        /// Whether the entry may be evicted unsaved: the disk cannot be written, or memory is far above its
-        /// limit.
+        /// Whether the entry may be evicted unsaved: a save failed, or memory is far above its limit.
         @usableFromInline package var isExpendable = false
         /// Whether each request must ask the multiplexer's selection whether to use the entry
         /// (``EntrySelection``).
@@ -64,10 +63,12 @@ package struct Slot<Value: Sendable>: Sendable {
 
     @usableFromInline package private(set) var entry: Entry?
 
-    /// Whether the entry was refreshed, and is stale until the next fetch.
+    /// Whether a refresh has made the entry stale, until the commit of a new entry.
+    ///
+    /// Without an entry in memory, the refresh applies to the entry on disk.
     @usableFromInline package private(set) var isRefreshed: Bool
 
-    /// The last failure; an object, because few slots have a failure.
+    /// The effects of the last failures; an object, because few slots have a failure.
     @usableFromInline package private(set) var failureRecord: FailureRecord?
 
     @usableFromInline
@@ -78,7 +79,9 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline let failure: (error: any Error, until: Moment)?
         /// The pause of background renewals.
         @usableFromInline let pause: FailurePause
-        /// See ``Slot/Entry/sequence``.
+        /// The number of the failure, from the same counter as ``Slot/Entry/sequence``.
+        ///
+        /// A refresh of all entries with a greater number ends the failure.
         @usableFromInline let sequence: UInt64
 
         init(heldUntil: Moment, failure: (error: any Error, until: Moment)?, pause: FailurePause, sequence: UInt64) {
@@ -137,7 +140,7 @@ package struct Slot<Value: Sendable>: Sendable {
         return .of(facts, limits)
     }
 
-    /// The remembered failure; `nil` without a remembered failure.
+    /// The failure that is remembered at `now`; `nil` without such a failure.
     @inlinable
     package func failure(at now: Moment) -> (any Error)? {
         guard let failure = self.failureRecord?.failure, now < failure.until else { return nil }
@@ -162,7 +165,9 @@ package struct Slot<Value: Sendable>: Sendable {
 
     // MARK: - Events
 
-    /// Stores a new entry: of a fetch, of the shared store, or of a call of `store`.
+    /// Stores a new entry, which ends the effects of refreshes and failures.
+    ///
+    /// A pending removal stays pending until the new entry is saved in place of the entry on disk.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @inlinable
@@ -180,6 +185,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A fetch returned a value that must not be kept: the previous entry is removed.
     ///
+    /// - Parameter isOnDisk: Whether the previous entry may be on disk.
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @usableFromInline
     package mutating func passed(isOnDisk: Bool) -> Entry? {
@@ -188,7 +194,9 @@ package struct Slot<Value: Sendable>: Sendable {
         return self.entry
     }
 
-    /// An entry was loaded from disk; the entry is ignored if memory has a newer state.
+    /// Adds an entry from disk, or an entry evicted during a fetch.
+    ///
+    /// The entry is ignored if memory has an entry, or if a removal on disk is pending.
     ///
     /// - Parameters:
     ///   - entry: The entry.
@@ -198,6 +206,7 @@ package struct Slot<Value: Sendable>: Sendable {
     package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
+        // The next save of the entry includes the refresh, so the refresh needs no separate save.
         if self.isRefreshed { self.markUnsaved() }
         if fromBeforeRefresh { self.isRefreshed = true }
         self.isRefreshOwed = false
@@ -231,7 +240,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// Renews a valid condition: then only later changes have an effect.
     mutating func markCondition() { self.entry?.markCondition() }
 
-    /// The slot after ``applyCondition()``.
+    /// A copy of the slot after ``applyCondition()``.
     @inlinable
     var current: Slot {
         guard self.entry?.condition != nil else { return self }
@@ -245,7 +254,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A fetch failed, and its previous entry was evicted during the fetch: the entry is restored.
     ///
-    /// The entry is not restored if memory has a newer state.
+    /// The entry is not restored if memory has another entry, or if a removal on disk is pending.
     ///
     /// - Parameters:
     ///   - former: The slot at the start of the fetch.
@@ -260,7 +269,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - error: The error.
-    ///   - heldUntil: The end of the time in which an entry is served without another fetch.
+    ///   - heldUntil: The end of the time in which a stale entry is served without another fetch.
     ///   - until: The end of the time in which the error is remembered.
     ///   - firstPause: The pause of background renewals after a first failure; consecutive failures extend
     ///     the pause.
@@ -311,21 +320,24 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A refresh: the entry is stale, and remains as a fallback.
     package mutating func refreshed() {
+        // If the entry on disk is stale already, the refresh needs no save.
         if !self.isRefreshed || self.isRefreshOwed { self.markUnsaved() }
         self.isRefreshed = true
         self.isRefreshOwed = self.entry == nil
         self.failureRecord = nil
     }
 
-    /// A clear: the entry is removed.
+    /// A clear: the entry is removed, and the effects of refreshes and failures end.
     ///
+    /// - Parameter alsoOnDisk: Whether the entry on disk must be removed; a removal that is pending already
+    ///   stays pending.
     /// - Returns: The entry, for the caller to release outside the lock.
     package mutating func cleared(alsoOnDisk: Bool) -> Entry? {
         defer { self = Slot(isRemovalPending: self.isRemovalPending || alsoOnDisk) }
         return self.entry
     }
 
-    /// Memory is short: the entry is removed, unless the slot has unsaved changes.
+    /// Removes the entry from memory, unless the slot has unsaved changes.
     ///
     /// - Parameter keepingMark: Whether the mark of a refresh is kept.
     /// - Returns: The value, for the caller to release outside the lock.

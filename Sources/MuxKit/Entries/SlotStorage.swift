@@ -4,7 +4,9 @@ package protocol SlotStorage<Key, Value>: Sendable {
     associatedtype Key: Hashable & Sendable
     associatedtype Value: Sendable
 
-    /// The slot of `key`; in a table, `nil` for a vacant slot. A ``SingleSlot`` always returns its slot.
+    /// The slot of `key` after the effect of its condition; in a table, `nil` for a vacant slot.
+    ///
+    /// The stored slot does not change. A ``SingleSlot`` always returns its slot.
     func slot(of key: Key) -> Slot<Value>?
 
     /// The entry's condition, even if the condition removes the entry; `nil` without a condition.
@@ -12,6 +14,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// The value of `key`, if a hit: fresh, without a due renewal, and younger than `limit` nanoseconds.
     ///
+    /// An entry that needs a selection is no hit (``Slot/Entry/needsSelection``).
     /// A hit counts as a use. `nil` is not always a miss: the caller then examines the slot.
     mutating func hit(_ key: Key, at now: Moment, youngerThan limit: Int64) -> Value?
 
@@ -20,8 +23,8 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Changes the slot of `key`; a vacant slot is not stored.
     ///
-    /// `evicted` receives evicted slots, dropped failures and removed keys, to be released outside the
-    /// caller's lock.
+    /// The effect of the entry's condition is applied first. `evicted` receives evicted slots, entries that
+    /// conditions removed, dropped failures and removed keys, to be released outside the caller's lock.
     mutating func withSlot<R>(
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void,
@@ -91,7 +94,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// Whether the entries exceed a bound, because unsaved entries must not be evicted.
     var isOverBound: Bool { get }
 
-    /// Whether the entries exceed a multiple of a bound, so that unsaved entries are evicted, too.
+    /// Whether the entries exceed a bound so far that unsaved entries may be evicted, too.
     var isFarOverBound: Bool { get }
 
     /// The number of entries in memory.

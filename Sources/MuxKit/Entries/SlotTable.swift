@@ -102,7 +102,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     /// The value of the entry of `key`, fresh or stale; counts as a use.
     ///
     /// `nil` without an entry, for an entry that a clear of its tags has removed, and for an entry with a
-    /// time to live of zero, such as an entry on disk from before an external change
+    /// time to live of zero or less, such as an entry on disk from before an external change
     /// (``Persistence/changedAt``).
     @inlinable
     package mutating func requestedValue(of key: Key) -> Value? {
@@ -288,7 +288,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         for key in former.unsaved.keys {
             guard let packed = former.table.peek(key), packed.isUnsaved else { continue }
             let cost = self.costLimit?.cost(of: packed.value) ?? 0
-            // No entry is evicted: most unsaved entries are pinned, and the expendable entries fitted into
+            // No entry is evicted: most unsaved entries are pinned, and the other unsaved entries fitted into
             // the former table.
             self.table.insert(packed, of: key, cost: cost, mayGo: { !$0.isPinned })
         }
@@ -413,6 +413,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.setUnsaved(packed.isUnsaved, key, released: released)
     }
 
+    // A fold makes all entries on disk stale, so 64 marks are kept even with a small maximum count. Without a
+    // maximum count, 65,536 marks bound the memory.
     @inlinable
     package var hasTooManyMarks: Bool {
         self.refreshes.count > max(min(self.table.maximumCount ?? .max, 65_536), 64)
