@@ -6,9 +6,10 @@ package enum ErrorText {
     /// A sentence about an error.
     ///
     /// - Parameter error: Any error.
-    /// - Returns: The `errorDescription` of a `LocalizedError`; the problem, for an error of the system or of
-    ///   Foundation's coders; the localized description in the user info of another `NSError`; otherwise only
-    ///   the name of the error (``name(of:)``), because any other description may quote a secret.
+    /// - Returns: The `errorDescription` of a `LocalizedError`; the problem, for a cancellation, a POSIX
+    ///   error, or an error of the URL loading system or of Foundation's coders; the localized description in
+    ///   the user info of another `NSError`; otherwise only the name of the error (``name(of:)``), because
+    ///   any other description may quote a secret.
     package static func sentence(of error: any Error) -> String {
         self.ended(self.words(of: error).trimmingCharacters(in: .whitespacesAndNewlines))
     }
@@ -96,7 +97,7 @@ package enum ErrorText {
     }
 
     /// The type of an error, with the case if the case has no associated values and the type has no custom
-    /// description; domain and code of an error of the system.
+    /// description; the domain and code of an `NSError`.
     package static func name(of error: any Error) -> String {
         let type = type(of: error)
         if type is NSError.Type { return "\((error as NSError).domain) \((error as NSError).code)" }

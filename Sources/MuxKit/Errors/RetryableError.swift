@@ -47,7 +47,9 @@ public struct RetryAdvice: Sendable, Hashable {
         self.retryAfter = retryAfter
     }
 
-    /// The server's `Retry-After` in `error`, or in the error inside a ``SilenceableError``; `nil` if absent.
+    /// The server's `Retry-After` in `error` or its wrapped errors, also inside a ``SilenceableError``.
+    ///
+    /// `nil` if absent.
     package static func retryAfter(of error: any Error) -> Duration? {
         let advice = error.firstDecision { error in
             let error = (error as? SilenceableError)?.underlying ?? error
@@ -96,7 +98,8 @@ extension Error {
             if let error = error as? any UnsentError { return error.isUnsentRequest }
             let error = error as NSError
             switch error.domain {
-            // No such host, no connection, no network, roaming off, call active, data not allowed.
+            // No such host, cannot connect, failed DNS lookup, offline, roaming off, call active, data not
+            // allowed.
             case "NSURLErrorDomain": return [-1003, -1004, -1006, -1009, -1018, -1019, -1020].contains(error.code)
             case POSIXError.errorDomain:
                 let codes: [POSIXError.Code] = [.ECONNREFUSED, .ENETDOWN, .ENETUNREACH, .EHOSTDOWN, .EHOSTUNREACH]

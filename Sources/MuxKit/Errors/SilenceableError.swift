@@ -3,7 +3,8 @@ public import Foundation
 /// Wraps an error that a stale value may replace.
 ///
 /// If a fetch throws this error, the caller gets the previous value, within the limit of
-/// ``MuxPolicy/staleIfError``. Without a previous value, the caller gets this error.
+/// ``MuxPolicy/staleIfError``. Without such a value, or if ``MuxPolicy/isSilenceable`` rejects this error,
+/// the caller gets this error.
 public struct SilenceableError: Error {
     /// The cause.
     public let underlying: any Error

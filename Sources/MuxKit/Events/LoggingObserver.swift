@@ -7,8 +7,8 @@
 /// A line contains the event's source, kind, reason and duration: `Users fetched in 12.3 ms`,
 /// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value or a token. A line contains the
 /// text of an error only for ``MuxEvent/Kind/storageFailed``. A line contains the key of an entry only with
-/// `showsKeys`, because keys may be names of people. In the unified log, failures are errors, except failed
-/// attempts. Other events are debug messages, which the system drops unless the log is being read.
+/// `showsKeys`, because keys may be names of people. In the unified log, final failures and misuse are
+/// errors. Other events are debug messages, which the system drops unless the log is being read.
 ///
 /// **Concurrent calls.** The thread that reports an event writes the complete line in one call.
 public struct LoggingObserver: MuxObserver {
@@ -80,7 +80,8 @@ extension MuxEvent.Kind {
 
 /// The log of a repository's misuse in a debug build without an observer.
 ///
-/// Each sentence is written once for each repository, and contains no value, key or token.
+/// Each sentence is written once for each repository, up to 100 sentences. A sentence contains no value, key
+/// or token.
 package final class MisuseLog: Sendable {
     package enum Misuse: Sendable, Hashable {
         /// Two living multiplexers have this `cacheKey`.

@@ -39,7 +39,7 @@ public struct MuxEvent: Sendable, Equatable {
         case loadFailed
         /// An entry was evicted.
         case evicted
-        /// An unsaved entry was evicted: the disk cannot be written, or memory is far above its limit.
+        /// An unsaved entry was evicted: a save failed, or memory is far above its limit.
         case evictedUnsaved
         /// The session ended.
         case sessionEnded
@@ -100,7 +100,7 @@ public struct MuxEvent: Sendable, Equatable {
     /// `CachingTransport`. For media, `AsyncMedia`.
     public let name: String?
 
-    /// The multiplexer's `cacheKey`, if present.
+    /// The `cacheKey` of the multiplexer or HTTP cache, if present.
     public let cacheKey: String?
 
     /// The entry's key as text, if present; never a value, a token or the text of an error.

@@ -46,6 +46,7 @@ package final class AsyncMutex: Sendable {
     /// Escalates the running operation, and each later operation until the mutex is free.
     private func raise(to priority: TaskPriority) {
         let raise = self.state.withLock { state -> (@Sendable (TaskPriority) -> Void)? in
+            // Without a waiter, the caller's own operation has begun, and needs no escalation by this mutex.
             guard !state.waiting.isEmpty else { return nil }
             state.wanted = max(state.wanted ?? priority, priority)
             return state.raise

@@ -154,6 +154,7 @@ extension Few: RandomAccessCollection, RangeReplaceableCollection, MutableCollec
     package subscript(position: Int) -> Element {
         get {
             switch self {
+            // `[][position]` stops the program, as an array does for an index out of range.
             case .none: return [][position]
             case .one(let element): return position == 0 ? element : [][position]
             case .many(let elements): return elements[position]

@@ -48,6 +48,7 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
                 // Called after the waiter is queued, so a later ``raise(_:)`` finds the waiter.
                 if isUrgent() { self.raise(key) }
                 waits()
+                // The cancellation handler may have run before the waiter was queued.
                 if Task.isCancelled { self.abandon(ticket) }
             }
         } onCancel: {

@@ -40,7 +40,10 @@ package final class SystemTimer: Sendable {
             return self.driverNeeded()
         }
 
-        /// Adds a driver if needed, and returns the wake time of the driver; `nil` if no driver is needed.
+        /// Adds a driver if no driver wakes early enough.
+        ///
+        /// - Returns: The wake time of the new driver, which the caller must start outside the lock; `nil` if
+        ///   no driver is needed.
         mutating func driverNeeded() -> Int64? {
             self.compact()
             guard let first = self.deadlines.first, self.drivers.last.map({ first < $0 }) ?? true else { return nil }
@@ -126,6 +129,7 @@ package final class SystemTimer: Sendable {
     }
 
     private func wake(_ driver: Int64) {
+        // Even if the sleep of the driver has ended early, the driver's deadline counts as reached.
         let now = max(driver, SystemClock.nanoseconds)
         let (due, next) = self.state.withLock { state -> ([(UInt64, Sleeper)], Int64?) in
             state.drivers.removeAll { $0 == driver }

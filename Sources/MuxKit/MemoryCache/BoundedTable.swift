@@ -211,6 +211,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     // MARK: - Storage
 
+    /// Whether `count` further elements with the total cost `cost` exceed no bound.
     @inlinable
     func fits(_ count: Int, _ cost: Int) -> Bool {
         if let maximumCount, self.count > maximumCount - count { return false }
@@ -233,7 +234,10 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.order.chooseVictim(cost: cost, mayGo: { mayGo(self.entries[$0].element) })
     }
 
-    /// Evicts elements after a change of an element, if a bound requires an eviction.
+    /// Evicts elements after a change of an element, while a bound is exceeded.
+    ///
+    /// The changed element may have become evictable, such as by a save: then the element returns from the
+    /// queue `aside`.
     @inlinable
     mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.entries[number].element) { self.order.released(number) }

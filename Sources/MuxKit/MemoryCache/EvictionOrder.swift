@@ -81,7 +81,7 @@ package struct EvictionOrder: Sendable {
     @usableFromInline package private(set) var costs: ContiguousArray<Int> = []
     /// The maximum total cost; `nil` for no bound, and then costs are not stored.
     private let maximumCost: Int?
-    /// The maximum number of elements.
+    /// The maximum number of elements; infinite for no bound.
     private let maximumCount: Double
     /// The ghosts of the elements that were evicted from the small queue.
     package private(set) var smallGhosts: GhostQueue
@@ -121,8 +121,8 @@ package struct EvictionOrder: Sendable {
         self.maximumCost = maximumCost
         self.maximumCount = maximumCount.map(Double.init) ?? .infinity
         let hasGhosts = !isByRecency && (maximumCost != nil || maximumCount != nil)
-        // With a bound of cost, the count is not known in advance: the limit is 8,192 ghosts of the small
-        // queue, of ten bytes each.
+        // With a bound of cost, the count is not known in advance: the limit is at most 8,192 ghosts of the
+        // small queue, of ten bytes each.
         let count = min(maximumCount ?? .max, maximumCost != nil ? 9_102 : .max)
         self.smallGhosts = GhostQueue(limit: hasGhosts ? count - count / 10 : 0)
         self.mainGhosts = GhostQueue(limit: hasGhosts ? max(1, count / 10) : 0)
@@ -166,6 +166,8 @@ package struct EvictionOrder: Sendable {
     }
 
     /// Adapts the share if a new element was evicted shortly before.
+    ///
+    /// Shortly before: the queue of the ghost has evicted fewer elements since than a tenth of ``places``.
     ///
     /// - Returns: Whether the element was evicted from the small queue recently, and so may enter the main
     ///   queue.
@@ -273,7 +275,7 @@ package struct EvictionOrder: Sendable {
         if self[queue].newest != UInt32(truncatingIfNeeded: number) { self.move(number, to: queue) }
     }
 
-    /// Changes the cost of an element.
+    /// Changes the cost of an element; only with a bound of cost.
     @usableFromInline
     package mutating func setCost(_ cost: Int, of number: Int) {
         let queue = self.nodes[number].queue
@@ -405,7 +407,8 @@ package struct EvictionOrder: Sendable {
         return Int(oldest)
     }
 
-    /// Removes a use from the oldest element of the main queue, and makes the element the newest.
+    /// Removes a use from the oldest element of the main queue, makes the element the newest, and lowers the
+    /// share.
     private mutating func reprieve(_ number: Int) {
         self.nodes[number].uses -= 1
         self.move(number, to: .main)

@@ -27,7 +27,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         public var hits = 0
         /// Lookups without a value.
         public var misses = 0
-        /// Evicted values, including values that are too costly to be kept at all.
+        /// Evicted values, including inserted values that alone exceed a bound.
         public var evictions = 0
     }
 

@@ -23,7 +23,7 @@ final class MemoryWarnings {
 @available(*, unavailable)
 extension MemoryWarnings: Sendable {}
 #else
-/// Does nothing: the system does not warn.
+/// Does nothing: the library observes memory pressure on Apple platforms only.
 struct MemoryWarnings: Sendable {
     init(_ warned: @escaping @Sendable () -> Void) {}
 }

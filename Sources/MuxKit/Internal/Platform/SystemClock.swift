@@ -32,6 +32,8 @@ enum SystemClock {
     /// clock. If the difference of the two clocks changes, the machine may have slept, and the time asleep is
     /// measured again with exact clocks.
     static var recentNanoseconds: Int64 {
+        // The two readings may be from different ticks of the kernel, at most 10 ms apart. Only a change of
+        // the difference by 20 ms or more may be sleep.
         let awake = Self.read(CLOCK_MONOTONIC_COARSE)
         let difference = Self.read(CLOCK_REALTIME_COARSE) &- awake
         guard abs(difference &- Self.knownDifference.load(ordering: .acquiring)) < 20_000_000 else {
@@ -42,7 +44,7 @@ enum SystemClock {
 
     /// The wall clock minus the monotonic clock, at the last measurement of the time asleep.
     private static let knownDifference = Atomic<Int64>(0)
-    /// The time asleep since the machine started.
+    /// The time asleep since the machine started, at the last measurement.
     private static let asleep = Atomic<Int64>(0)
 
     /// Measures the time asleep again.
