@@ -188,6 +188,7 @@ package final class ReentrantAsyncMutex: Sendable {
         admitsNested: Bool = true,
         _ operation: () async throws -> Success
     ) async throws -> Success {
+        // If the turn ends before `enter()`, the current task is outside the mutex, and waits in the queue.
         if let outer = self.presentTurn, outer.enter() {
             defer { outer.leave() }
             guard outer.admitsNested else { throw self.refusal }

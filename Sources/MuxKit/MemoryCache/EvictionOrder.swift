@@ -104,7 +104,9 @@ package struct EvictionOrder: Sendable {
         /// the main queue or the last renewal of the main queue.
         var idle = 0
 
+        /// The number of idle probes after which the main queue is renewed by one element.
         static let idleLimit = 64
+        /// The maximum share of the small queue.
         static let greatestShare = 0.9
         /// The maximum number of oldest elements that are searched for the highest cost.
         static let candidates = 8

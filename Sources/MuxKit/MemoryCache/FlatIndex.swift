@@ -86,6 +86,8 @@ package struct FlatIndex: Sendable {
             next = self.position(after: next)
             let word = self.words[next]
             if word == Self.empty { break }
+            // A word with a home behind the hole stays: a search begins at the home, and would not find the
+            // word in the hole.
             let home = self.home(of: hash(Int(word & self.numberMask)))
             let isBehindHole = hole <= next ? hole < home && home <= next : hole < home || home <= next
             if isBehindHole { continue }

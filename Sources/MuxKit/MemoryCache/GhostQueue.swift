@@ -6,6 +6,7 @@ package struct GhostQueue: Sendable {
     private var next = 0
     private var index = FlatIndex()
 
+    /// Makes an empty queue; the limit is at most 2^24 hashes, which use about 160 MB.
     package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
 
     /// Adds a hash, and removes the oldest hash beyond the limit.
