@@ -149,7 +149,7 @@ extension OutboxCore {
         run.sender.begin()
         do {
             if run.use.withLock({ $0 == nil }) {
-                try await self.slots.enter(run.sender.lane, isUrgent: { false }, waits: {})
+                try await self.slots.enter(run.sender.lane, isUrgent: { false }, reportWait: {})
                 do {
                     let use = try await self.lease.acquire(self.repository.spawn)
                     run.use.withLock { $0 = use }

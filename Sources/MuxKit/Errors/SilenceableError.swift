@@ -41,7 +41,8 @@ public struct SilenceableError: Error {
         let error = error as NSError
         switch error.domain {
         case "NSURLErrorDomain" where error.code == -1200:
-            return (error.userInfo["_kCFStreamErrorCodeKey"] as? Int).map { Self.closures.contains($0) } ?? false
+            return (error.userInfo["_kCFStreamErrorCodeKey"] as? Int).map { Self.closedConnectionCodes.contains($0) }
+                ?? false
         case "NSURLErrorDomain": return Self.connectivityCodes.contains(error.code)
         case POSIXError.errorDomain: return Self.socketCodes.contains(Int32(truncatingIfNeeded: error.code))
         default: return nil
@@ -52,7 +53,7 @@ public struct SilenceableError: Error {
     private static let connectivityCodes: Set<Int> = [-1001, -1003, -1006, -1004, -1005, -1009, -1018, -1019, -1020]
 
     /// Codes of Security/SecureTransport.h: connection closed gracefully, by an error, without notice.
-    private static let closures: Set<Int> = [-9805, -9806, -9816]
+    private static let closedConnectionCodes: Set<Int> = [-9805, -9806, -9816]
 
     /// Error numbers of sockets, in the order of the documentation above.
     private static let socketCodes: Set<Int32> = Set(

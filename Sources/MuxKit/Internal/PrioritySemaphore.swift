@@ -26,10 +26,10 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
     ///   - key: Identifies the work that needs the slot; see ``raise(_:)``.
     ///   - isUrgent: Whether the work is urgent: then all waiters for `key` become urgent. Called outside the
     ///     lock, if no slot is free.
-    ///   - waits: Reports that the caller waits. Called outside the lock, if no slot is free.
+    ///   - reportWait: Reports that the caller waits. Called outside the lock, if no slot is free.
     /// - Throws: `CancellationError` if the task is cancelled while no slot is free; the caller then holds no
     ///   slot. If a slot is free, even a cancelled task gets the slot.
-    package func enter(_ key: Key, isUrgent: () -> Bool, waits: () -> Void) async throws {
+    package func enter(_ key: Key, isUrgent: () -> Bool, reportWait: () -> Void) async throws {
         let ticket = self.state.withLock { state in
             state.lastTicket &+= 1
             return state.lastTicket
@@ -47,7 +47,7 @@ package final class PrioritySemaphore<Key: Hashable & Sendable>: Sendable {
                 guard !isFree else { return continuation.resume() }
                 // Called after the waiter is queued, so a later ``raise(_:)`` finds the waiter.
                 if isUrgent() { self.raise(key) }
-                waits()
+                reportWait()
                 // The cancellation handler may have run before the waiter was queued.
                 if Task.isCancelled { self.abandon(ticket) }
             }

@@ -34,17 +34,17 @@ package final class SystemTimer: Sendable {
             return self.lastID
         }
 
-        /// Adds a deadline, and returns the result of ``driverNeeded()``.
+        /// Adds a deadline, and returns the result of ``addDriverIfNeeded()``.
         mutating func add(_ deadline: Int64, of id: UInt64) -> Int64? {
             self.deadlines.insert(deadline, id)
-            return self.driverNeeded()
+            return self.addDriverIfNeeded()
         }
 
         /// Adds a driver if no driver wakes early enough.
         ///
         /// - Returns: The wake time of the new driver, which the caller must start outside the lock; `nil` if
         ///   no driver is needed.
-        mutating func driverNeeded() -> Int64? {
+        mutating func addDriverIfNeeded() -> Int64? {
             self.compact()
             guard let first = self.deadlines.first, self.drivers.last.map({ first < $0 }) ?? true else { return nil }
             self.drivers.append(first)
@@ -140,7 +140,7 @@ package final class SystemTimer: Sendable {
                 if case .task = sleeper { state.sleepers[id] = nil }
                 due.append((id, sleeper))
             }
-            return (due, state.driverNeeded())
+            return (due, state.addDriverIfNeeded())
         }
         if let next { self.drive(until: next) }
         for (id, sleeper) in due {

@@ -89,7 +89,7 @@ extension TaskLauncher {
 /// An executor that determines the order of all jobs, for tests that explore every order.
 package protocol JobSchedule: TaskExecutor {
     /// Schedules `action` to run between two jobs, in place of work on another thread.
-    func later(_ action: @escaping @Sendable () -> Void)
+    func runBetweenJobs(_ action: @escaping @Sendable () -> Void)
 
     /// Decides whether a new task begins inside the current job; otherwise the task begins in a later job.
     ///
@@ -225,7 +225,7 @@ package enum BlockingWork {
     ) async throws(E) -> R {
         let result = await withCheckedContinuation { continuation in
             let resume = { @Sendable in continuation.resume(returning: Result { () throws(E) in try work() }) }
-            if let schedule = TaskLauncher.schedule { return schedule.later(resume) }
+            if let schedule = TaskLauncher.schedule { return schedule.runBetweenJobs(resume) }
             DispatchQueue.global(qos: .userInitiated).async(execute: resume)
         }
         return try result.get()

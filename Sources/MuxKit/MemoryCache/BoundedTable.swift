@@ -76,7 +76,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// The capacity of the arrays.
     @inlinable
-    package var room: Int { self.order.capacity }
+    package var capacity: Int { self.order.capacity }
 
     // MARK: - Looking
 
@@ -139,7 +139,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if let number = place.hit?.number {
             self.entries[number].element = element
             self.setCost(cost, of: number)
-            self.settle(number, mayGo: mayGo, evicted: evicted)
+            self.enforceBounds(afterChangeOf: number, mayGo: mayGo, evicted: evicted)
             return
         }
         while !self.fits(1, cost), let number = self.chooseVictim(for: cost, mayGo) {
@@ -239,7 +239,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// The changed element may have become evictable, such as by a save: then the element returns from the
     /// queue `aside`.
     @inlinable
-    mutating func settle(_ number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
+    mutating func enforceBounds(afterChangeOf number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
         if self.order.queue(of: number) == .aside, mayGo(self.entries[number].element) { self.order.released(number) }
         while self.isOverBound, let number = self.chooseVictim(mayGo) {
             evicted(self.entries[number].key, self.entries[number].element)
@@ -311,7 +311,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         }
         self.entries.removeLast()
         self.order.removed(hit.number)
-        if self.count < self.room / 4, self.room > 64 { self.shrink() }
+        if self.count < self.capacity / 4, self.capacity > 64 { self.shrink() }
     }
 
     @usableFromInline
@@ -354,7 +354,7 @@ extension BoundedTable {
         if cost != self.cost { return "costs add up to \(cost), not \(self.cost)" }
         // The limit permits the capacity of a doubled array, of an array that has just grown to its bound or
         // beyond, and of a small array.
-        if self.room > max(64, 8 * self.count + 8) { return "room for \(self.room), \(self.count) there" }
+        if self.capacity > max(64, 8 * self.count + 8) { return "room for \(self.capacity), \(self.count) there" }
         return nil
     }
 }

@@ -73,7 +73,7 @@ package func shieldedFromCancellation<Success: Sendable>(
             return try await withTaskExecutorPreference(executor) {
                 _ = isolation
                 // Without a suspension, an optimised build continues on the current thread.
-                if let schedule { await withCheckedContinuation { turn in schedule.later { turn.resume() } } }
+                if let schedule { await withCheckedContinuation { turn in schedule.runBetweenJobs { turn.resume() } } }
                 defer { schedule?.awaitArrival() }
                 return try await FlightContext.$current.withValue(FlightContext(flight)) {
                     _ = isolation

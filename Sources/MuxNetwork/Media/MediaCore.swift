@@ -196,7 +196,7 @@ final class MediaCore: Sendable {
         try await self.semaphore.enter(
             name,
             isUrgent: { self.engine.withState { $0.urgent.contains(name) } },
-            waits: { self.tell(.queued) }
+            reportWait: { self.tell(.queued) }
         )
         defer { self.semaphore.leave() }
         self.folder.beginUse(name)

@@ -190,7 +190,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     /// Suspends to give other ready jobs a turn.
     public func pause() async {
-        await withCheckedContinuation { continuation in self.later { continuation.resume() } }
+        await withCheckedContinuation { continuation in self.runBetweenJobs { continuation.resume() } }
     }
 
     // MARK: - Running
@@ -459,7 +459,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 }
 
 extension SeededExecutor: JobSchedule {
-    package func later(_ action: @escaping @Sendable () -> Void) { self.take(.action(action)) }
+    package func runBetweenJobs(_ action: @escaping @Sendable () -> Void) { self.take(.action(action)) }
 
     package func beginsAtOnce() -> Bool {
         let place = Self.place

@@ -37,7 +37,7 @@ enum SystemClock {
         let awake = Self.read(CLOCK_MONOTONIC_COARSE)
         let difference = Self.read(CLOCK_REALTIME_COARSE) &- awake
         guard abs(difference &- Self.knownDifference.load(ordering: .acquiring)) < 20_000_000 else {
-            return Self.adjusted(awake, difference)
+            return Self.remeasuredTime(awake, difference)
         }
         return awake &+ Self.asleep.load(ordering: .relaxed)
     }
@@ -54,7 +54,7 @@ enum SystemClock {
     ///   - difference: The coarse wall clock minus the coarse monotonic clock.
     /// - Returns: The current time: `awake` plus the time asleep.
     @inline(never)
-    private static func adjusted(_ awake: Int64, _ difference: Int64) -> Int64 {
+    private static func remeasuredTime(_ awake: Int64, _ difference: Int64) -> Int64 {
         let asleep = Self.read(CLOCK_BOOTTIME) &- Self.read(CLOCK_MONOTONIC)
         // The stored value never decreases: the two readings of a measurement are from different instants, so
         // a measurement may be too small.
