@@ -150,8 +150,8 @@ extension SlotMemory {
     ///   fence came before.
     @inlinable
     @inline(never)
-    func answer(
-        _ key: Key,
+    func resumeCallers(
+        of key: Key,
         _ flight: FlightID,
         source: MuxEntry<Value>.Source,
         upTo last: Ticket = 0,
@@ -188,9 +188,9 @@ extension SlotMemory {
                     state.waiterOptions[ticket]?.loaded = slot
                 }
             }
-            if isFresh { state.ended(key, with: nil) }
+            if isFresh { state.recordOutcome(of: key, error: nil) }
             if tickets.isEmpty ? early.isOver : !early.outputs.isEmpty {
-                state.found(in: source, isOver: early.isOver)
+                state.countHit(in: source, isOver: early.isOver)
             }
             return early
         }

@@ -9,10 +9,10 @@ extension SlotMemory {
     func tagsChanged(mayClear: Bool) {
         let released = self.withSlots { state in
             // A view distinguishes a removal from an eviction by the number of clears.
-            if mayClear { state.clears &+= 1 }
+            if mayClear { state.discardCount &+= 1 }
             for key in state.layers.keys.filter({ state.layers[$0]?.base?.condition?.removesEntry ?? false }) {
                 state.loseBase(of: key, keepsChanges: false)
-                state.ended(key, with: nil)
+                state.recordOutcome(of: key, error: nil)
             }
             // Stores the effect in each slot, so that a later change of other tags does not count this change
             // again.

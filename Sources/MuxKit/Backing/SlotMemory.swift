@@ -124,7 +124,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
             guard var entry = state.slots.slot(of: key)?.entry else { return nil }
             let former = entry.value
             guard change(&entry) else { return nil }
-            state.withSlot(of: key) { $0.amended(entry) }
+            state.withSlot(of: key) { $0.replaceEntry(with: entry) }
             if var base = state.layers[key]?.base, change(&base) { state.layers[key]?.base = base }
             return former
         }
@@ -140,7 +140,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
             var removed: [any Sendable] = []
             let number = state.nextRevision()
             state.slots.refreshAll(number) { removed.append($0) }
-            state.becameStale(nil)
+            state.countRefresh(of: nil)
             record(&state, number)
             return removed
         }

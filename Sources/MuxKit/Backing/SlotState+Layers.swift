@@ -95,7 +95,7 @@ extension SlotState {
     @usableFromInline
     func serverSlot(of key: Key) -> Slot<Value> {
         var slot = self.slots.slot(of: key) ?? Slot()
-        if let entry = self.serverEntry(key) { slot.amended(entry) }
+        if let entry = self.serverEntry(key) { slot.replaceEntry(with: entry) }
         return slot
     }
 
@@ -158,7 +158,7 @@ extension SlotState {
         let isAbsent = layers.shown == nil && !(self.slots.slot(of: key)?.isRefreshed ?? false)
         guard isAbsent || self.layers.count > Self.maximumLayers else { return }
         self.dropLayers(of: key)
-        if layers.base?.isPersistent ?? false { self.withSlot(of: key) { $0.refreshed() } }
+        if layers.base?.isPersistent ?? false { self.withSlot(of: key) { $0.markRefreshed() } }
     }
 
     /// The number of ``layers`` above which evictions end committed changes.
@@ -182,8 +182,8 @@ extension SlotState {
         entry.isExpendable = former?.isExpendable ?? entry.isExpendable
         if self.disk.newer.contains(key) { (entry.isDirty, entry.isPersistent) = (false, false) }
         self.withSlot(of: key) { slot in
-            slot.amended(entry)
-            if former == nil { slot.refreshed() }
+            slot.replaceEntry(with: entry)
+            if former == nil { slot.markRefreshed() }
         }
     }
 
@@ -204,7 +204,7 @@ extension SlotState {
                 self.shared.hasHadFacts && (self.slots.slot(of: key)?.entry == nil || !self.shared.hasFact(key))
             guard isGone else { return self.put(base, of: key) }
             // A change after the eviction has stored the entry again.
-            let former = self.withSlot(of: key) { $0.droppedFromMemory(keepingMark: false) }
+            let former = self.withSlot(of: key) { $0.dropSavedEntry(keepingMark: false) }
             self.dropped.append(former)
             return
         }
@@ -257,7 +257,7 @@ extension SlotState {
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - fromBeforeRefresh: See ``Slot/loaded(_:fromBeforeRefresh:)``.
+    ///   - fromBeforeRefresh: See ``Slot/adoptLoaded(_:fromBeforeRefresh:)``.
     ///   - layers: The changes, applied to `entry`.
     ///   - key: The key.
     /// - Returns: The slot; `nil`, without a change, if `layers` are outdated.
@@ -270,7 +270,7 @@ extension SlotState {
     ) -> Slot<Value>? {
         if let current = self.layers[key], current.base == nil {
             guard let layers, layers.version == current.version else { return nil }
-            self.withSlot(of: key) { $0.loaded(entry, fromBeforeRefresh: fromBeforeRefresh) }
+            self.withSlot(of: key) { $0.adoptLoaded(entry, fromBeforeRefresh: fromBeforeRefresh) }
             self.put(layers, on: entry, of: key)
         }
         self.showLayers(of: key)

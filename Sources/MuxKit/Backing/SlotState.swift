@@ -75,9 +75,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Counts clears, sign-outs, invalidations, and responses that must not be kept; see ``clearCount``.
     ///
     /// A load without a flight does not keep its result if the number has changed during the load.
-    @usableFromInline var clears: UInt64 = 0
-    /// The number of responses that must not be kept, which ``clears`` includes.
-    @usableFromInline var uncached: UInt64 = 0
+    @usableFromInline var discardCount: UInt64 = 0
+    /// The number of responses that must not be kept, which ``discardCount`` includes.
+    @usableFromInline var uncacheableCount: UInt64 = 0
     /// Evicted slots, to be reported and released outside the lock.
     @usableFromInline var evicted: [(Key, Slot<Value>)] = []
     /// The keys that consumers of ``MuxStates`` follow.
@@ -153,8 +153,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         guard let condition = self.slots.condition(of: key) ?? evicted, !condition.wasChecked else { return }
         let (effect, number) = condition.effect()
         guard effect != .none else { return }
-        if effect == .refreshed { self.becameStale(key) }
-        if effect == .cleared { self.ended(key, with: nil) }
+        if effect == .refreshed { self.countRefresh(of: key) }
+        if effect == .cleared { self.recordOutcome(of: key, error: nil) }
         self.followed[key]?.lastCondition = effect == .refreshed ? evicted?.marked(at: number) : nil
     }
 
@@ -204,7 +204,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline
     mutating func noteFailedCondition(_ condition: EntryCondition?, of key: Key) -> Ticket? {
         guard let condition, !condition.holds else { return nil }
-        self.becameStale(key)  // consumers of the key need another fetch
+        self.countRefresh(of: key)  // consumers of the key need another fetch
         return self.arrivals.first(after: condition.number) ?? .max
     }
 
@@ -227,26 +227,26 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     }
 
     /// Counts clears, sign-outs and invalidations, but no responses that must not be kept.
-    var clearCount: UInt64 { self.clears &- self.uncached }
+    var clearCount: UInt64 { self.discardCount &- self.uncacheableCount }
 
     /// Removes all slots, the failures of followed keys, and the facts of the shared store.
     ///
     /// - Returns: The removed parts and ``dropped``, to be released outside the lock.
     mutating func removeAll() -> any Sendable {
-        for key in self.followed.keys { self.ended(key, with: nil) }
+        for key in self.followed.keys { self.recordOutcome(of: key, error: nil) }
         return (self.slots.removeAll(), self.shared.lostAll(), self.takeDropped())
     }
 
     /// Records that the entry of a followed key has become stale.
     ///
     /// - Parameter key: The key; `nil` for all followed keys.
-    mutating func becameStale(_ key: Key?) {
+    mutating func countRefresh(of key: Key?) {
         for key in key.map({ [$0] }) ?? Array(self.followed.keys) { self.followed[key]?.counts.refreshes += 1 }
     }
 
     /// Counts a fetch.
     @inlinable
-    mutating func fetchBegins(_ key: Key) {
+    mutating func countFetch(of key: Key) {
         self.statistics.fetches += 1
         guard !self.followed.isEmpty else { return }
         self.followed[key]?.counts.fetches += 1
@@ -256,9 +256,9 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///
     /// Uncommitted overlays of an outbox stay.
     @usableFromInline
-    mutating func receivedUncacheable(_ key: Key) {
-        self.clears &+= 1
-        self.uncached &+= 1
+    mutating func recordUncacheableResponse(of key: Key) {
+        self.discardCount &+= 1
+        self.uncacheableCount &+= 1
         self.loseBase(of: key, keepsChanges: false)
         self.followed[key]?.counts.uncached += 1
     }
@@ -278,7 +278,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///   - isReplaced: Whether the entry was replaced or removed; `false` for a response that is not kept
     ///     because of uncommitted changes. Ignored with an error.
     @inlinable
-    mutating func ended(_ key: Key, with error: (any Error)?, isReplaced: Bool = true) {
+    mutating func recordOutcome(of key: Key, error: (any Error)?, isReplaced: Bool = true) {
         guard !self.followed.isEmpty, let place = self.followed.index(forKey: key) else { return }
         if let former = self.followed.values[place].failure { self.dropped.append(former) }
         if error == nil, isReplaced {
@@ -301,7 +301,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     mutating func pauseRenewals(of key: Key, _ first: Duration, at now: Moment) {
         guard self.slots.slot(of: key)?.entry != nil else { return }
         let number = self.nextRevision()
-        self.withSlot(of: key) { $0.paused(first, at: now, sequence: number) }
+        self.withSlot(of: key) { $0.pauseRenewals(first, at: now, sequence: number) }
     }
 
     package func leftover() -> String? {
@@ -322,7 +322,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///   - source: The source of the entry.
     ///   - isOver: Whether no answered caller needs a fetch.
     @inlinable
-    mutating func found(in source: MuxEntry<Value>.Source, isOver: Bool) {
+    mutating func countHit(in source: MuxEntry<Value>.Source, isOver: Bool) {
         switch source {
         case .disk: self.statistics.diskHits += 1
         case .sharedStore: if isOver { self.statistics.sharedHits += 1 }

@@ -96,7 +96,7 @@ package struct Slot<Value: Sendable>: Sendable {
     @usableFromInline package private(set) var isRemovalPending: Bool
 
     /// Whether an entry that is only on disk was refreshed, and the refresh is unsaved.
-    @usableFromInline package private(set) var isRefreshOwed: Bool
+    @usableFromInline package private(set) var isDiskRefreshUnsaved: Bool
 
     @inlinable
     package init(
@@ -104,18 +104,18 @@ package struct Slot<Value: Sendable>: Sendable {
         isRefreshed: Bool = false,
         failureRecord: FailureRecord? = nil,
         isRemovalPending: Bool = false,
-        isRefreshOwed: Bool = false
+        isDiskRefreshUnsaved: Bool = false
     ) {
         self.entry = entry
         self.isRefreshed = isRefreshed
         self.failureRecord = failureRecord
         self.isRemovalPending = isRemovalPending
-        self.isRefreshOwed = isRefreshOwed
+        self.isDiskRefreshUnsaved = isDiskRefreshUnsaved
     }
 
     /// Whether the slot has unsaved changes.
     @inlinable
-    package var isUnsaved: Bool { self.entry?.isDirty ?? false || self.isRemovalPending || self.isRefreshOwed }
+    package var isUnsaved: Bool { self.entry?.isDirty ?? false || self.isRemovalPending || self.isDiskRefreshUnsaved }
 
     /// Whether the slot equals a new slot.
     @inlinable
@@ -171,25 +171,25 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @inlinable
-    package mutating func committed(_ entry: Entry) -> Entry? {
+    package mutating func commit(_ entry: Entry) -> Entry? {
         let former = self.entry
         self.entry = entry
         self.isRefreshed = false
-        self.isRefreshOwed = false
+        self.isDiskRefreshUnsaved = false
         self.failureRecord = nil
         return former
     }
 
     /// Replaces the entry, and leaves the other state of the slot unchanged.
-    package mutating func amended(_ entry: Entry) { self.entry = entry }
+    package mutating func replaceEntry(with entry: Entry) { self.entry = entry }
 
     /// A fetch returned a value that must not be kept: the previous entry is removed.
     ///
     /// - Parameter isOnDisk: Whether the previous entry may be on disk.
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @usableFromInline
-    package mutating func passed(isOnDisk: Bool) -> Entry? {
-        if isOnDisk { return self.cleared(alsoOnDisk: true) }
+    package mutating func removeEntryWithoutSuccessor(isOnDisk: Bool) -> Entry? {
+        if isOnDisk { return self.clear(alsoOnDisk: true) }
         defer { (self.entry, self.failureRecord) = (nil, nil) }
         return self.entry
     }
@@ -203,13 +203,13 @@ package struct Slot<Value: Sendable>: Sendable {
     ///   - fromBeforeRefresh: Whether the entry is older than a refresh that is already saved, or that is
     ///     saved separately. Such an entry becomes stale, without a new unsaved change.
     @inlinable
-    package mutating func loaded(_ entry: Entry, fromBeforeRefresh: Bool) {
+    package mutating func adoptLoaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
         self.entry = entry
         // The next save of the entry includes the refresh, so the refresh needs no separate save.
         if self.isRefreshed { self.markUnsaved() }
         if fromBeforeRefresh { self.isRefreshed = true }
-        self.isRefreshOwed = false
+        self.isDiskRefreshUnsaved = false
         if entry.condition != nil { _ = self.applyCondition() }  // the caller retains the entry
     }
 
@@ -233,7 +233,7 @@ package struct Slot<Value: Sendable>: Sendable {
             return nil
         case .cleared:
             // The disk may have an earlier entry, which must not return.
-            return self.cleared(alsoOnDisk: self.entry?.isDirty ?? false)
+            return self.clear(alsoOnDisk: self.entry?.isDirty ?? false)
         }
     }
 
@@ -259,10 +259,10 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Parameters:
     ///   - former: The slot at the start of the fetch.
     ///   - isSaved: Whether the entry of `former` is certainly saved.
-    package mutating func restored(_ former: Slot, isSaved: Bool) {
+    package mutating func restoreEntry(of former: Slot, isSaved: Bool) {
         guard var entry = former.entry else { return }
         if isSaved { entry.isDirty = false }
-        self.loaded(entry, fromBeforeRefresh: former.isRefreshed)
+        self.adoptLoaded(entry, fromBeforeRefresh: former.isRefreshed)
     }
 
     /// A fetch failed.
@@ -276,7 +276,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///   - retryAfter: The server's `Retry-After`.
     ///   - now: The time.
     ///   - sequence: See ``Entry/sequence``.
-    package mutating func failed(
+    package mutating func recordFailure(
         _ error: any Error,
         heldUntil: Moment,
         rememberedUntil until: Moment,
@@ -305,7 +305,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// A fetch took too long: background renewals pause.
     ///
     /// The other state is unchanged.
-    package mutating func paused(_ first: Duration, at now: Moment, sequence: UInt64) {
+    package mutating func pauseRenewals(_ first: Duration, at now: Moment, sequence: UInt64) {
         let record = self.failureRecord
         var pause = record?.pause ?? FailurePause()
         pause.failed(at: now, first: first)
@@ -319,11 +319,11 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// A refresh: the entry is stale, and remains as a fallback.
-    package mutating func refreshed() {
+    package mutating func markRefreshed() {
         // If the entry on disk is stale already, the refresh needs no save.
-        if !self.isRefreshed || self.isRefreshOwed { self.markUnsaved() }
+        if !self.isRefreshed || self.isDiskRefreshUnsaved { self.markUnsaved() }
         self.isRefreshed = true
-        self.isRefreshOwed = self.entry == nil
+        self.isDiskRefreshUnsaved = self.entry == nil
         self.failureRecord = nil
     }
 
@@ -332,7 +332,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Parameter alsoOnDisk: Whether the entry on disk must be removed; a removal that is pending already
     ///   stays pending.
     /// - Returns: The entry, for the caller to release outside the lock.
-    package mutating func cleared(alsoOnDisk: Bool) -> Entry? {
+    package mutating func clear(alsoOnDisk: Bool) -> Entry? {
         defer { self = Slot(isRemovalPending: self.isRemovalPending || alsoOnDisk) }
         return self.entry
     }
@@ -341,7 +341,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameter keepingMark: Whether the mark of a refresh is kept.
     /// - Returns: The value, for the caller to release outside the lock.
-    package mutating func droppedFromMemory(keepingMark: Bool) -> Value? {
+    package mutating func dropSavedEntry(keepingMark: Bool) -> Value? {
         guard let entry, !entry.isDirty, !self.isRemovalPending else { return nil }
         self.entry = nil
         self.failureRecord = nil
@@ -356,10 +356,10 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// The entry was removed on disk.
-    package mutating func removedFromDisk() { self.isRemovalPending = false }
+    package mutating func recordRemovalOnDisk() { self.isRemovalPending = false }
 
     /// `entry` was saved, and has replaced any earlier entry on disk.
-    package mutating func saved(_ entry: Entry, asRefreshed: Bool) {
+    package mutating func recordSave(of entry: Entry, asRefreshed: Bool) {
         // If the entry was cleared or replaced during the save, a pending removal stays pending.
         guard self.entry?.revision == entry.revision else { return }
         self.isRemovalPending = false
@@ -370,14 +370,14 @@ package struct Slot<Value: Sendable>: Sendable {
     }
 
     /// `entry` could not be saved, and may be evicted.
-    package mutating func notSaved(_ entry: Entry) {
+    package mutating func recordFailedSave(of entry: Entry) {
         guard self.entry?.revision == entry.revision, self.entry?.isDirty ?? false else { return }
         self.entry?.isExpendable = true
     }
 
     /// The refresh of an entry that is only on disk was saved.
-    package mutating func refreshedOnDisk() {
-        self.isRefreshOwed = false
+    package mutating func recordSavedRefresh() {
+        self.isDiskRefreshUnsaved = false
         if self.entry == nil { self.isRefreshed = false }
     }
 
@@ -395,7 +395,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Returns: The entry, for the caller to release outside its lock; `nil` if memory has another entry
     ///   now.
-    package mutating func superseded(_ entry: Entry) -> Entry? {
+    package mutating func removeSuperseded(_ entry: Entry) -> Entry? {
         guard let former = self.entry, former.revision == entry.revision, former.fetchedAt == entry.fetchedAt else {
             return nil
         }
@@ -403,7 +403,7 @@ package struct Slot<Value: Sendable>: Sendable {
         self.failureRecord = nil
         // If `entry` was refreshed, the value on disk may be from before the refresh: the value on disk
         // counts as refreshed, too.
-        self.isRefreshOwed = self.isRefreshed
+        self.isDiskRefreshUnsaved = self.isRefreshed
         // The newer value has replaced the cleared entry.
         self.isRemovalPending = false
         return former

@@ -31,7 +31,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
         _ body: (inout Slot<Value>) -> R
     ) -> R
 
-    /// Stores a new entry, as ``Slot/committed(_:)``; `evicted` as in ``withSlot(of:evicted:_:)``.
+    /// Stores a new entry, as ``Slot/commit(_:)``; `evicted` as in ``withSlot(of:evicted:_:)``.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     mutating func commit(
@@ -183,7 +183,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
         of key: SoleKey,
         evicted: (SoleKey, Slot<Value>) -> Void
     ) -> Slot<Value>.Entry? {
-        self.withSlot(of: key, evicted: evicted) { $0.committed(entry) }
+        self.withSlot(of: key, evicted: evicted) { $0.commit(entry) }
     }
 
     @inlinable
@@ -192,7 +192,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     @usableFromInline
     package mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void) {
         if let failure = self.slot.failureRecord { removed(failure) }
-        self.slot.refreshed()
+        self.slot.markRefreshed()
     }
 
     @inlinable
@@ -215,7 +215,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     @usableFromInline
     package mutating func removeClean(keeping count: Int) -> Self? {
         let former = self
-        _ = self.slot.droppedFromMemory(keepingMark: self.isPersistent)
+        _ = self.slot.dropSavedEntry(keepingMark: self.isPersistent)
         return former
     }
 

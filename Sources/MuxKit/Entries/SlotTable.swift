@@ -126,7 +126,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             isRefreshed: isRefreshed,
             failureRecord: failure,
             isRemovalPending: isRemovalPending,
-            isRefreshOwed: isRefreshed
+            isDiskRefreshUnsaved: isRefreshed
         )
     }
 
@@ -199,12 +199,12 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         of key: Key,
         evicted: (Key, Slot<Value>) -> Void
     ) -> Slot<Value>.Entry? {
-        guard self.users == nil else { return self.withSlot(of: key, evicted: evicted) { $0.committed(entry) } }
+        guard self.users == nil else { return self.withSlot(of: key, evicted: evicted) { $0.commit(entry) } }
         let place = self.table.place(of: key)
         // The entry of a new key is packed directly, without a copy in a slot, if no failures or marks can
         // change.
         guard !self.isPersistent, self.failures.count == 0, place.hit == nil else {
-            return self.changeSlot(of: key, at: place, evicted: evicted) { $0.committed(entry) }
+            return self.changeSlot(of: key, at: place, evicted: evicted) { $0.commit(entry) }
         }
         self.put(PackedSlot(entry), of: key, at: place, evicted: evicted)
         return nil

@@ -111,7 +111,7 @@ extension MultiplexerCore {
         let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled, _ in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
-            state.fetchBegins(key)
+            state.countFetch(of: key)
             guard state.layers.isEmpty || state.layers[key] == nil else {
                 former = FormerSlot(state.serverSlot(of: key), isUnread: isUnread)
                 hasChanges = true
@@ -183,7 +183,7 @@ extension MultiplexerCore {
                 state.shared.recordDigest(digest, of: key, revision: newer.revision)
             }
             isKept = mayKeep
-            if hasNoFence { state.ended(key, with: nil, isReplaced: !isSending) }
+            if hasNoFence { state.recordOutcome(of: key, error: nil, isReplaced: !isSending) }
             state.adopt(&entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 // The disk may have an entry of a later version of the program, which no save may overwrite.
@@ -195,8 +195,8 @@ extension MultiplexerCore {
                 }
             } else if mayKeep {
                 let isOnDisk = entry.isPersistent && beginning.former?.mayBeOnDisk ?? false
-                state.receivedUncacheable(key)
-                replaced = state.withSlot(of: key) { $0.passed(isOnDisk: isOnDisk) }
+                state.recordUncacheableResponse(of: key)
+                replaced = state.withSlot(of: key) { $0.removeEntryWithoutSuccessor(isOnDisk: isOnDisk) }
             }
             if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }
             return .success(
@@ -244,14 +244,14 @@ extension MultiplexerCore {
             if !state.layers.isEmpty { state.showLayers(of: key) }
             var current = state.slots.slot(of: key)
             if isKept {
-                state.ended(key, with: error)
+                state.recordOutcome(of: key, error: error)
                 let hold = max(max(self.policy.errorBackoff, memory), FailurePause.limitedRetryAfter(retryAfter))
                 let heldUntil = isSilenceable ? now.advanced(by: hold) : .distantPast
                 let number = state.nextRevision()
                 let isSaved = !state.disk.cannotWrite && !(fallback?.entry?.isExpendable ?? false)
                 current = state.withSlot(of: key) { slot in
-                    if slot.entry == nil, let fallback { slot.restored(fallback, isSaved: isSaved) }
-                    slot.failed(
+                    if slot.entry == nil, let fallback { slot.restoreEntry(of: fallback, isSaved: isSaved) }
+                    slot.recordFailure(
                         error,
                         heldUntil: heldUntil,
                         rememberedUntil: now.advanced(by: memory),

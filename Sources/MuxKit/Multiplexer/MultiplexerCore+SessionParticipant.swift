@@ -19,7 +19,7 @@ extension MultiplexerCore: SessionParticipant {
     package func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         let (former, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
             state.session &+= 1
-            state.clears &+= 1
+            state.discardCount &+= 1
             let former = state.disk.sessionEnded()
             for key in Array(state.layers.keys) { state.dropLayers(of: key) }
             return (.failure(MuxError.sessionEnded), (state.removeAll(), former))
@@ -53,12 +53,12 @@ extension MultiplexerCore: SessionParticipant {
             let keys = Set(users.keys(of: user, in: state.slots.users)).union(layered)
             // A followed key may have a failure without a slot.
             let followed = state.followed.keys.filter { users.key($0, isOf: user) }
-            for key in followed { state.ended(key, with: nil) }
-            state.clears &+= 1
+            for key in followed { state.recordOutcome(of: key, error: nil) }
+            state.discardCount &+= 1
             let former = keys.compactMap { key in
                 defer { state.lostShared(key) }
                 state.dropLayers(of: key)
-                return state.withSlot(of: key) { $0.cleared(alsoOnDisk: false) }
+                return state.withSlot(of: key) { $0.clear(alsoOnDisk: false) }
             }
             let changed = keys.union(followed)
             return (.failure(MuxError.sessionEnded), (changed, former, state.takePendingWork()))
@@ -128,11 +128,11 @@ extension MultiplexerCore: SessionParticipant {
     ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only changes of an outbox stay.
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool, keepsChanges: Bool = false) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
-            state.clears &+= 1
-            state.ended(key, with: nil)
+            state.discardCount &+= 1
+            state.recordOutcome(of: key, error: nil)
             defer { state.lostShared(key) }
             state.loseBase(of: key, keepsChanges: keepsChanges)
-            return state.withSlot(of: key) { $0.cleared(alsoOnDisk: alsoOnDisk) }
+            return state.withSlot(of: key) { $0.clear(alsoOnDisk: alsoOnDisk) }
         }
         withExtendedLifetime(former) {}
         self.watchers.send(.entry, to: key)
@@ -152,7 +152,7 @@ extension MultiplexerCore: SessionParticipant {
     ) {
         let former = self.engine.fenceAll(answering: error) { state in
             if isRemovalPending { state.disk.isDomainRemovalPending = true }
-            state.clears &+= 1
+            state.discardCount &+= 1
             for key in Array(state.layers.keys) { state.loseBase(of: key, keepsChanges: keepsChanges) }
             return state.removeAll()
         }
@@ -196,7 +196,7 @@ extension MultiplexerCore: SessionParticipant {
             return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
         }
         // For a running read of an entry without a flight.
-        self.engine.withState { $0.clears &+= 1 }
+        self.engine.withState { $0.discardCount &+= 1 }
         let gone = Set(keys)
         // In this order: if a flight ends in the meantime, memory has its entry.
         let present = self.engine.keysInFlight + self.memory.keys
@@ -209,7 +209,7 @@ extension MultiplexerCore: SessionParticipant {
     private func evictedBecameStale() {
         let keys = self.engine.withState { state in
             let keys = state.followed.keys.filter { state.slots.slot(of: $0)?.entry == nil }
-            for key in keys { state.becameStale(key) }
+            for key in keys { state.countRefresh(of: key) }
             return keys
         }
         for key in keys { self.watchers.send(.activity, to: key) }

@@ -55,7 +55,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             timedOut: MuxError.timedOut(after: policy.fetchTimeout),
             whenTimedOut: { state, key, isCurrent, now in
                 if isCurrent {
-                    state.ended(key, with: MuxError.timedOut(after: policy.fetchTimeout))
+                    state.recordOutcome(of: key, error: MuxError.timedOut(after: policy.fetchTimeout))
                     state.pauseRenewals(of: key, policy.errorBackoff, at: now)
                 }
                 return state.takeDropped()
@@ -274,10 +274,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 shared?.changed(name)
                 state.shared.refreshed(key, state.nextRevision())
             }
-            state.becameStale(key)
+            state.countRefresh(of: key)
             // Without an entry in memory, a mark is necessary only if the disk may have an entry.
             guard self.isOnDisk || state.slots.slot(of: key) != nil else { return }
-            state.withSlot(of: key) { $0.refreshed() }
+            state.withSlot(of: key) { $0.markRefreshed() }
         }
         self.memory.releaseEvicted()
         self.watchers.send(.activity, to: key)
@@ -329,7 +329,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)
             replaced = state.commit(entry, of: key)
             if let changes { state.put(changes, on: entry, of: key) }
-            state.ended(key, with: nil)
+            state.recordOutcome(of: key, error: nil)
             if let name { shared?.stored(key, name, &state) }
             return true
         }

@@ -194,7 +194,7 @@ extension Multiplexer {
                 if let layers {
                     state.put(layers, on: entry, of: key)
                 } else {
-                    state.withSlot(of: key) { $0.amended(entry) }
+                    state.withSlot(of: key) { $0.replaceEntry(with: entry) }
                 }
                 state.withSlot(of: key) { $0.markUnsaved() }
                 return former

@@ -46,7 +46,7 @@ struct HitTests {
         var single = SingleSlot<Int>(isPersistent: false)
         let now = Moment(nanoseconds: 0)
         func fail(_ slot: inout Slot<Int>) {
-            slot.failed(CancellationError(), heldUntil: now, rememberedUntil: .distantFuture, at: now)
+            slot.recordFailure(CancellationError(), heldUntil: now, rememberedUntil: .distantFuture, at: now)
         }
         single.withSlot(of: .sole, evicted: { _, _ in }, fail)
         var removed = 0
@@ -64,8 +64,8 @@ struct HitTests {
         var single = SingleSlot<Int>(isPersistent: true)
         var table = SlotTable<Int, Int>(policy: MuxPolicy(maximumCount: 10), isPersistent: true)
         func fill(_ slot: inout Slot<Int>) {
-            _ = slot.committed(entry)
-            if isRefreshed { slot.refreshed() }
+            _ = slot.commit(entry)
+            if isRefreshed { slot.markRefreshed() }
         }
         single.withSlot(of: .sole, evicted: { _, _ in }, fill)
         table.withSlot(of: ExactKey(1), evicted: { _, _ in }, fill)
@@ -135,6 +135,6 @@ extension SlotStorage where Key == SoleKey {
 
 extension SlotStorage {
     fileprivate mutating func fill(_ entry: Slot<Value>.Entry, of key: Key) {
-        self.withSlot(of: key, evicted: { _, _ in }, { _ = $0.committed(entry) })
+        self.withSlot(of: key, evicted: { _, _ in }, { _ = $0.commit(entry) })
     }
 }

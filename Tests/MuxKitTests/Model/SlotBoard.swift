@@ -94,7 +94,7 @@ struct SlotBoard: Hashable, Sendable {
         case .fetched:
             self.last += 1
             let fact = Fact(value: self.last, fetchedAt: self.now)
-            _ = self.slot.committed(self.entry(fact, isDirty: true))
+            _ = self.slot.commit(self.entry(fact, isDirty: true))
             self.fact = fact
             self.isMarked = false
             self.heldUntil = 0
@@ -102,11 +102,11 @@ struct SlotBoard: Hashable, Sendable {
         case .failed, .failedRemembered:
             let remembered = event == .failed ? self.now : self.now + Self.memory
             if self.bug == .staleRestamped, let entry = self.slot.entry {
-                _ = self.slot.committed(
+                _ = self.slot.commit(
                     self.entry(Fact(value: entry.value, fetchedAt: self.now), isDirty: entry.isDirty)
                 )
             }
-            self.slot.failed(
+            self.slot.recordFailure(
                 Violation("offline"),
                 heldUntil: self.moment(self.now + Self.backoff),
                 rememberedUntil: self.moment(remembered),
@@ -115,20 +115,20 @@ struct SlotBoard: Hashable, Sendable {
             self.heldUntil = self.fact == nil ? 0 : self.now + Self.backoff
             self.failureUntil = event == .failed ? 0 : remembered
         case .refreshed:
-            self.slot.refreshed()
+            self.slot.markRefreshed()
             self.isMarked = true
             self.fact?.isRefreshed = true
             self.heldUntil = 0
             self.failureUntil = 0
         case .cleared:
-            _ = self.slot.cleared(alsoOnDisk: true)
+            _ = self.slot.clear(alsoOnDisk: true)
             self.fact = nil
             self.isMarked = false
             self.owesRemoval = true
             self.heldUntil = 0
             self.failureUntil = 0
         case .removedOnDisk:
-            self.slot.removedFromDisk()
+            self.slot.recordRemovalOnDisk()
             self.owesRemoval = false
             self.disk = nil
         case .saveBegins:
@@ -138,7 +138,7 @@ struct SlotBoard: Hashable, Sendable {
                 var saved = saving.entry
                 if self.bug == .lateSaveMarksClean, let entry = self.slot.entry { saved = entry }
                 // A clear during the save removes the entry from disk after the save.
-                if !self.owesRemoval { self.slot.saved(saved, asRefreshed: saving.fact.timeToLive == 0) }
+                if !self.owesRemoval { self.slot.recordSave(of: saved, asRefreshed: saving.fact.timeToLive == 0) }
                 self.disk = saving.fact
             }
             self.saving = nil
@@ -146,9 +146,9 @@ struct SlotBoard: Hashable, Sendable {
         case .memoryDropped:
             let isDirty = self.slot.entry?.isDirty ?? false
             if self.bug == .dirtyDropped, let entry = self.slot.entry {
-                self.slot.saved(entry, asRefreshed: self.slot.isRefreshed)
+                self.slot.recordSave(of: entry, asRefreshed: self.slot.isRefreshed)
             }
-            let dropped = self.slot.droppedFromMemory(keepingMark: true)
+            let dropped = self.slot.dropSavedEntry(keepingMark: true)
             if dropped != nil {
                 guard !isDirty else { return "a value is lost that the disk does not have" }
                 self.fact = nil
@@ -163,11 +163,11 @@ struct SlotBoard: Hashable, Sendable {
 
     private mutating func load() {
         guard let disk, self.slot.entry == nil else { return }
-        if self.bug == .clearedComesBack { self.slot.removedFromDisk() }
+        if self.bug == .clearedComesBack { self.slot.recordRemovalOnDisk() }
         if self.bug == .refreshForgottenOnDisk, self.slot.isRefreshed {
             self.slot = Slot()
         }
-        self.slot.loaded(self.entry(disk, isDirty: false), fromBeforeRefresh: false)
+        self.slot.adoptLoaded(self.entry(disk, isDirty: false), fromBeforeRefresh: false)
         guard !self.owesRemoval else { return }
         self.fact = disk
         self.fact?.isRefreshed = self.isMarked

@@ -51,7 +51,7 @@ extension DiskBacking {
             }
             for (key, slot, base, isSeen) in slots where seen.insert(key).inserted {
                 if slot.isRemovalPending { unsaved.removals.append(key) }
-                if slot.isRefreshOwed { unsaved.refreshes.append(key) }
+                if slot.isDiskRefreshUnsaved { unsaved.refreshes.append(key) }
                 guard let entry = slot.entry, entry.isDirty else { continue }
                 if isSeen {
                     unsaved.dirty.append((key, entry, base?.value ?? entry.value, slot.isRefreshed))
@@ -104,11 +104,11 @@ extension DiskBacking {
             },
             markSaved: {
                 memory.withSlots { state in
-                    state.withSlot(of: key) { $0.saved(entry, asRefreshed: isRefreshed) }
+                    state.withSlot(of: key) { $0.recordSave(of: entry, asRefreshed: isRefreshed) }
                     state.disk.cannotWrite = false
                 }
             },
-            markFailed: { memory.withSlots { state in state.withSlot(of: key) { $0.notSaved(entry) } } },
+            markFailed: { memory.withSlots { state in state.withSlot(of: key) { $0.recordFailedSave(of: entry) } } },
             markSuperseded: { _ = self.supersede(entry, of: key) }
         )
     }
@@ -134,9 +134,9 @@ extension DiskBacking {
     private func supersede(_ entry: Slot<Value>.Entry, of key: Key) -> Bool {
         let former = self.memory.withSlots { state -> Slot<Value>.Entry? in
             guard state.slots.slot(of: key)?.entry != nil else { return nil }
-            let former = state.withSlot(of: key) { $0.superseded(entry) }
+            let former = state.withSlot(of: key) { $0.removeSuperseded(entry) }
             if former != nil {
-                state.becameStale(key)
+                state.countRefresh(of: key)
                 state.loseBase(of: key, keepsChanges: true)
             }
             return former
@@ -208,7 +208,7 @@ extension DiskBacking {
             let entries = found.filter { !$0.isRefreshed }.map { $0.refreshed(staleIfError: staleIfError) }
             if !entries.isEmpty { try await repository.write(entries) }
             made.refreshed += entries.count
-            self.memory.inPortions(portion) { state, key in state.withSlot(of: key) { $0.refreshedOnDisk() } }
+            self.memory.inPortions(portion) { state, key in state.withSlot(of: key) { $0.recordSavedRefresh() } }
             rest = rest.dropFirst(size)
         }
     }
@@ -238,7 +238,7 @@ extension DiskBacking {
                 // Otherwise entries that cannot be saved would exceed the bounds of memory.
                 self.memory.withSlots { state in
                     state.disk.unseen[key]? += 1
-                    state.withSlot(of: key) { slot in if let entry = slot.entry { slot.notSaved(entry) } }
+                    state.withSlot(of: key) { slot in if let entry = slot.entry { slot.recordFailedSave(of: entry) } }
                 }
             }
         }

@@ -33,7 +33,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         guard !state.disk.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else {
             return nil
         }
-        return (slot?.isRefreshed ?? false, state.clears, state.session)
+        return (slot?.isRefreshed ?? false, state.discardCount, state.session)
     }
 
     /// Loads an absent entry into its slot, and resumes callers; see ``Backing/lookUp(_:_:)``.
@@ -63,7 +63,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         _ found: LoadedEntry<Value>,
         _ look: DiskLook
     ) -> LookUp<Value> {
-        self.memory.answer(key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
+        self.memory.resumeCallers(of: key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
     }
 
     /// Reads the entry of `key` from disk, without changing the entry in memory.
@@ -130,7 +130,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             return state.loaded(entry, fromBeforeRefresh: isFromBefore, loaded.layers, of: key)
         }
         return state.withSlot(of: key) { slot in
-            slot.loaded(entry, fromBeforeRefresh: isFromBefore)
+            slot.adoptLoaded(entry, fromBeforeRefresh: isFromBefore)
             return slot
         }
     }
@@ -148,7 +148,8 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             let slot = state.slots.slot(of: key)
             // An entry that arrived during the read is newer than the read entry. The read entry may have
             // been cleared.
-            guard slot?.entry == nil, let loaded, state.session == look.session, state.clears == look.clears else {
+            guard slot?.entry == nil, let loaded, state.session == look.session, state.discardCount == look.clears
+            else {
                 return (slot?.snapshot(at: now, source: .memory), false)
             }
             return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
@@ -166,7 +167,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             let owed = Set(failures.lazy.filter { !$0.isFinal }.map(\.name))
             let removed = owed.isEmpty ? keys : keys.filter { !owed.contains(self.persistence.name(of: $0)) }
             self.memory.inPortions(removed) { state, key in
-                state.withSlot(of: key) { $0.removedFromDisk() }
+                state.withSlot(of: key) { $0.recordRemovalOnDisk() }
                 state.release(state.disk.newer.remove(key))
             }
             return MuxRepository.ClearReport(failures: failures.map(\.error))

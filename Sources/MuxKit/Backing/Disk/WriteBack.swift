@@ -39,7 +39,7 @@ extension SlotMemory {
             place = self.engine.withState { state in
                 let (keys, next) = state.slots.unsavedKeys(before: place, atMost: Self.portion)
                 for key in keys {
-                    state.withSlot(of: key) { slot in if let entry = slot.entry { slot.notSaved(entry) } }
+                    state.withSlot(of: key) { slot in if let entry = slot.entry { slot.recordFailedSave(of: entry) } }
                 }
                 return next
             }

@@ -275,7 +275,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     ) -> LookUp<Value> {
         var replaced: Slot<Value>.Entry?
         defer { withExtendedLifetime(replaced) {} }  // released outside the lock
-        return self.memory.answer(key, flight, source: .sharedStore, upTo: last) { state in
+        return self.memory.resumeCallers(of: key, flight, source: .sharedStore, upTo: last) { state in
             guard !state.hasUncommitted(key) else {
                 state.showLayers(of: key)
                 guard let slot = state.slots.slot(of: key), slot.entry != nil else {
@@ -294,7 +294,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// Resumes callers with an unverified entry while the store is unavailable; the entry stays unverified.
     private func answerUnverified(_ key: Key, _ flight: FlightID) -> LookUp<Value> {
-        self.memory.answer(key, flight, source: .memory) { state in
+        self.memory.resumeCallers(of: key, flight, source: .memory) { state in
             guard let slot = state.slots.slot(of: key), state.shared.isUnverified(slot, key) else { return nil }
             return Slot(
                 entry: slot.entry,
@@ -310,11 +310,11 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
         let asked = self.asked()
-        let before = self.memory.engine.withState { ($0.session, $0.clears) }
+        let before = self.memory.engine.withState { ($0.session, $0.discardCount) }
         guard let found = await self.client.load(self.name(of: key), within: self.client.policy.budget),
             self.memory.policy.canRead(found.schemaVersion),
             let loaded = await self.loaded(found, at: asked, key),
-            self.memory.engine.withState({ ($0.session, $0.clears) }) == before
+            self.memory.engine.withState({ ($0.session, $0.discardCount) }) == before
         else { return nil }
         let entry = loaded.layers?.shown ?? loaded.entry
         return Slot(entry: entry).snapshot(at: self.memory.repository.time.now, source: .sharedStore)
