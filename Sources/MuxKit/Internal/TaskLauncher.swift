@@ -241,6 +241,7 @@ package enum BlockingWork {
     ) async -> [Result] {
         guard !items.isEmpty else { return [] }
         if TaskLauncher.schedule != nil { return await self.run { items.map(transform) } }
+        // At most 64 parts, of at least 16 items: each part takes a lock once.
         let chunk = max(16, (items.count + 63) / 64)
         let starts = Array(stride(from: 0, to: items.count, by: chunk))
         return await withCheckedContinuation { continuation in
