@@ -15,7 +15,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         var gathering: UInt64 = 0
         /// The keys of the waiting fetches, by batch and ticket.
         ///
-        /// If a fence occurs during the fetch of a key, the next fetch of the key may join the same batch.
+        /// If a fence occurs during the fetch of a key, the next fetch of the key may join the same batch, so
+        /// a batch may have several tickets of one key.
         var keys: [UInt64: [Ticket: Key]] = [:]
         /// The timer of the batch that accepts keys.
         var window: Task<Void, Never>?

@@ -1,12 +1,14 @@
 /// The work of flights: a look-up in the backing, then a fetch.
 extension MultiplexerCore {
-    /// The time of a fetch's start, the number of the last change of any tag, the slot of the key without
-    /// changes, and whether the key has changes.
+    /// The facts about a key at the start of its fetch.
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment
+        /// The number of the last change of any tag.
         @usableFromInline let tagNumber: UInt64
+        /// The previous slot, with the server's entry below changes of the app; `nil` without a usable slot.
         @usableFromInline let former: FormerSlot<Value>?
+        /// Whether the key has changes of the app.
         @usableFromInline let hasChanges: Bool
 
         @inlinable
@@ -93,7 +95,7 @@ extension MultiplexerCore {
         _ shared: SharedStoreBacking<Slots>
     ) async {
         let entry = self.entry(of: fetched, key, since: beginning.tagNumber)
-        // The store knows the tags of the key only, so it could not invalidate a value with other tags.
+        // The store knows only the tags of the key, and could not invalidate a value with other tags.
         let isKept = fetched.isKept && self.memory.isShareable(entry, of: key)
         let outcome = await shared.share(entry, isKept: isKept, key, with: claim, since: beginning.moment)
         self.landed(fetched, entry, key, flight, beginning, outcome)
@@ -168,7 +170,8 @@ extension MultiplexerCore {
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var work: State.PendingWork?
-        // Only an outdated entry starts another flight, whose time limit needs the exact time.
+        // Without a condition, no further flight can start, so the time is unnecessary. An entry with an
+        // outdated condition starts another flight, and the time limit of this flight needs the exact time.
         self.engine.land(flight, of: key, failed: false, at: entry.condition == nil ? entry.fetchedAt : nil) {
             $0.noteFailedCondition(entry.condition, of: key)
         } settle: { state, hasNoFence in
@@ -272,8 +275,8 @@ extension MultiplexerCore {
             state.statistics.fetchTime = .sum(state.statistics.fetchTime, duration)
             work = state.takePendingWork()
         }
-        // A fetch that took too long was cancelled, so its error is a cancellation: the event has the
-        // time-out.
+        // A fetch that took too long was cancelled, and may have failed because of the cancellation: the
+        // event has the time-out instead.
         self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.memory.release(work)
     }
@@ -327,7 +330,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// Starts `work` in a task that a portion of flights share.
+    /// Starts `work` in one task for all flights of a portion.
     ///
     /// If the priority of any flight is escalated, the task is escalated, too. The cancellation of a flight
     /// does not cancel the task.

@@ -10,7 +10,7 @@ extension MultiplexerCore {
         init(_ options: RequestOptions) { self.options = options }
     }
 
-    /// A request that ``MultiplexerCore/hit(_:)`` did not answer.
+    /// A request that may need a flight, such as a request without a hit, or a reload.
     ///
     /// An object, because local variables of a waiting asynchronous function take several times as much
     /// memory.
@@ -20,7 +20,8 @@ extension MultiplexerCore {
         @usableFromInline let key: Key
         /// The options of the caller; `nil` for default options.
         @usableFromInline let givenOptions: BoxedOptions?
-        /// Whether the request excludes entries in memory and on disk, in addition to ``givenOptions``.
+        /// Whether the request excludes entries in memory, on disk and in a shared store, in addition to the
+        /// limits of ``givenOptions``.
         @usableFromInline let excludesStored = Atomic(false)
         @usableFromInline let ticket: Ticket
         /// Whether the flight continues to its end even if all callers leave.
@@ -78,8 +79,8 @@ extension MultiplexerCore {
             if let cleanup { _ = self.cleanup.storeIfNil(cleanup) }
         }
 
-        /// Resumes the caller with an entry or a remembered failure in memory; otherwise joins or starts the
-        /// key's flight.
+        /// Resumes the caller with an entry, possibly with a renewal in the background, or with a remembered
+        /// failure in memory; otherwise joins or starts the key's flight.
         ///
         /// - Parameters:
         ///   - waiter: The waiter of the caller.
@@ -117,7 +118,7 @@ extension MultiplexerCore {
                         return .fail(AlreadyAnswered())
                     }
                     let decision = MultiplexerCore.decide(state.slots.requestedSlot(of: key), at: now, limits)
-                    // The entry is fresh, although an early renewal is due.
+                    // A prefetch starts no early renewal of a fresh entry.
                     if case .answerAndFly(let entry) = decision, options?.isPrefetch ?? false { return .answer(entry) }
                     switch decision {
                     case .answer, .answerAndFly, .fail:
@@ -177,7 +178,8 @@ extension MultiplexerCore {
     /// The results of simultaneous requests for `keys`, in the order of the keys.
     ///
     /// One task waits for at most ``flightsAtOnce`` flights at a time. If `options` have a wait limit, the
-    /// task waits for all flights at the same time. Only the work of flights runs in separate tasks.
+    /// task waits for all flights at the same time. A cache-only request starts no flight; see
+    /// ``cachedResults(_:_:)``.
     @concurrent
     @inlinable
     func results(_ keys: [Key], _ options: RequestOptions) async -> [Result<Value, any Error>] {

@@ -142,7 +142,7 @@ extension MultiplexerCore: SessionParticipant {
     /// Removes all entries from memory; values of running fetches are not kept.
     ///
     /// - Parameters:
-    ///   - error: The error for waiting callers; `nil` if the callers wait for the value of their fetch.
+    ///   - error: The error for waiting callers; `nil` if the callers wait for the outcome of their fetch.
     ///   - isRemovalPending: Whether a removal of all entries on disk follows.
     ///   - keepsChanges: See ``forget(_:alsoOnDisk:endsRequests:keepsChanges:)``.
     func forgetAll(
@@ -195,7 +195,7 @@ extension MultiplexerCore: SessionParticipant {
         guard let keys = cleared.keys else {
             return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
         }
-        // For a running read of an entry without a flight.
+        // A running read of an entry without a flight then discards the entry.
         self.engine.withState { $0.discardCount &+= 1 }
         let gone = Set(keys)
         // In this order: if a flight ends in the meantime, memory has its entry.

@@ -28,7 +28,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     /// The repository includes the multiplexer in sign-outs from the initialiser to the `deinit`.
     private let order = Atomic<UInt64>(0)
     @usableFromInline let coarseClock: CoarseClock
-    /// The maximum number of simultaneous flights of a request for many keys, which limits the memory.
+    /// The maximum number of simultaneous flights of a request for many keys without a wait limit, which
+    /// limits the memory.
     @usableFromInline let flightsAtOnce: Int
     /// Whether flights run code that is specialised for the type of the value.
     @usableFromInline let hasSpecialisedFlights = Atomic(false)
@@ -147,8 +148,10 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return value
     }
 
-    /// The entry in memory that a request with `options` gets without a flight; `nil` without such an entry,
-    /// or if a renewal is due.
+    /// The entry in memory that a request with `options` gets without a flight.
+    ///
+    /// `nil` without such an entry, if a renewal is due, for a reload and a cache-only request, and if the
+    /// request must not use the entry (``EntrySelection``).
     @inlinable
     @inline(never)
     func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
@@ -198,6 +201,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try pending.value(await FlightWaiter.answer(to: pending))
     }
 
+    /// The decision for a request at its arrival; the caller holds the engine's lock.
     @inlinable
     static func decide(
         _ slot: Slot<Value>?,
@@ -284,7 +288,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         shared?.client.settleLater()
     }
 
-    /// Makes every entry stale, in memory and in the backing.
+    /// Makes every entry stale, in memory and in the backing, and fences all flights.
     func refreshAll() {
         let date = self.isOnDisk ? self.repository.wallTime() : nil
         let shared = self.backing.sharedStore
@@ -334,6 +338,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             return true
         }
         withExtendedLifetime(replaced) {}
+        // The changes of the key have changed since `changes` was computed outside the lock: try again.
         if isOutdated { return self.store(fetched, key, ifRevision: revision) }
         guard isStored else { return false }
         if let name { shared?.share(key, name) }

@@ -5,9 +5,10 @@ extension MultiplexerMap {
     /// .onAppear { Task { await Backend.users.prefetch(keys: nextPage.map(\.author)) } }
     /// ```
     ///
-    /// Returns when all keys have a value or have failed. A key with a fresh value in memory or on disk is
-    /// not fetched. A call fetches at most six keys, or one batch, at a time. A request for a key joins the
-    /// fetch of the key, and raises the priority of the fetch.
+    /// Returns when all keys have a value, have failed or are cancelled. A key with a fresh value in memory,
+    /// on disk or in a shared store is not fetched. A call fetches at most six keys at a time, or one batch
+    /// if a batch can have more than six keys. A request for a key joins the fetch of the key, and raises the
+    /// priority of the fetch.
     ///
     /// **Cancellation.** A cancellation of the task stops all prefetches of the call, and
     /// ``cancelPrefetch(keys:)`` stops prefetches of single keys. A request that has joined a fetch gets the
@@ -68,7 +69,8 @@ final class PrefetchCall<Key: Hashable & Sendable>: Sendable {
 
     var waitingCount: Int { self.state.withLock { $0.waiting.count } }
 
-    /// The next key, and a stream that ends when the prefetch of the key is cancelled; `nil` at the end.
+    /// The next key, and a stream that ends when the prefetch of the key is cancelled; `nil` without a
+    /// further key.
     func next() -> (Key, AsyncStream<Never>)? {
         let (stream, continuation) = AsyncStream<Never>.makeStream()
         return self.state.withLock { state in

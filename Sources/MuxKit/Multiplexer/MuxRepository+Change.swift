@@ -20,10 +20,11 @@ extension MuxRepository {
     /// shown until a fetch succeeds that began after the end of all changes: no change is shown twice, and no
     /// change is hidden.
     ///
-    /// **End.** The first call of ``commit()`` or ``undo()`` has an effect. Without a call, the deallocation
-    /// of the object undoes the change. A clear or a sign-out removes the value with its changes. Changes are
-    /// not saved.
+    /// **End.** Only the first call of ``commit()`` or ``undo()`` has an effect. Without a call, the
+    /// deallocation of the object undoes the change. A clear or a sign-out removes the value with its
+    /// changes. Changes are not saved.
     public final class Change: Sendable {
+        /// Ends the change; `nil` after the end.
         private let end: Locked<(@Sendable (_ isCommitted: Bool) -> Void)?>
         private let markUnsent: @Sendable (_ isUnsent: Bool) -> Void
 
@@ -55,7 +56,8 @@ extension MuxRepository {
 extension MultiplexerCore {
     /// Adds a change, and shows the entry with the change until the change ends.
     ///
-    /// The closure runs outside the lock, so the call repeats if the entry changes in the meantime.
+    /// `transform` runs outside the lock. If the entry changes in the meantime, `transform` runs again with
+    /// the new entry.
     ///
     /// - Parameters:
     ///   - key: The key.

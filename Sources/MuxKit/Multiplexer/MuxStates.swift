@@ -82,7 +82,7 @@ extension MuxState {
 /// consumers are not affected. A cancelled consumer does not cancel a fetch.
 ///
 /// **Lifetime.** The sequence does not retain the multiplexer, and ends when the multiplexer is deallocated.
-/// Each consumer with a fresh entry has one timer, which ends with the consumer.
+/// Each consumer with a fresh entry has at most one timer, which ends with the consumer.
 ///
 /// **On disk.** A consumer does not read the disk; an entry that a request loads from disk is a change.
 public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
@@ -302,13 +302,13 @@ final class StateFollower<Value: Sendable>: Sendable {
 
     /// Starts the timer for the end of a fresh entry, unless the timer runs.
     ///
-    /// - Returns: A timer to cancel.
+    /// - Returns: The previous timer, to be cancelled outside the lock; `nil` if no timer was replaced.
     private func startTimer(for entry: MuxEntry<Value>?, at now: Moment, _ state: inout State) -> Task<Void, Never>? {
         let staleAt = entry.flatMap { entry -> Moment? in
             guard !entry.isStale, entry.timeToLive < .longest else { return nil }
             let rest = entry.timeToLive - entry.age
             let end = now.advanced(by: rest)
-            // A moment is in whole nanoseconds.
+            // A moment is in whole nanoseconds: the timer must not end before the entry becomes stale.
             return end.duration(since: now) < rest ? end.advanced(by: .nanoseconds(1)) : end
         }
         guard staleAt != state.staleAt else { return nil }

@@ -117,7 +117,7 @@ private final class Place<Output: Sendable>: Sendable {
 /// let users = try await Zip(ids, atOnce: 4) { id in try await api.user(id) }.run()
 /// ```
 ///
-/// **Concurrent calls.** Runs are independent; each run performs all operations.
+/// **Concurrent calls.** Runs are independent; each run performs the operations again.
 ///
 /// **Cancellation, and after a failure.** If an operation throws, or the caller's task is cancelled, running
 /// operations are cancelled and no further operation begins. The run ends when all operations that began have

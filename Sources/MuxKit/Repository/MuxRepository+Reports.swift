@@ -80,13 +80,13 @@ extension MuxRepository {
             self.isRefused = true
         }
 
-        /// Whether all entries were removed.
+        /// Whether the removal or the sign-out had no failure.
         public var isComplete: Bool { self.failures.isEmpty }
     }
 
     /// Determines when a repository saves.
     public enum SavePolicy: Sendable, Hashable {
-        /// Only when the app calls ``MuxRepository/saveAll(within:)``, or the `save` of a multiplexer.
+        /// When the app calls ``MuxRepository/saveAll(within:)``, or the `save` of a multiplexer.
         ///
         /// With any policy, a map also saves if the map exceeds its ``MuxPolicy/maximumCount`` or
         /// ``MuxPolicy/maximumCost`` because unsaved values cannot be evicted.
@@ -215,8 +215,8 @@ extension MuxRepository {
         /// ``SaveReport/failed`` and ``SaveReport/repairFailures``.
         public var lastSaveFailures = 0
 
-        /// Whether the store still contains entries of an ended session; the next save tries to remove these
-        /// entries.
+        /// Whether the store may still contain entries of an ended session; the next save tries to remove
+        /// these entries.
         public var owesRemoval = false
 
         /// The reason of an outage of the shared store; `nil` without an outage or without a shared store.

@@ -44,7 +44,8 @@ extension MuxRepository {
         }
     }
 
-    /// Runs the scheduled save, and releases the participants without unsaved values.
+    /// Runs the scheduled save, and releases the participants, except some participants with values that are
+    /// still unsaved; see ``mostUnsaved``.
     private nonisolated func saveDue() async {
         let due = self.registry.withLock { registry in
             defer { registry.unsaved = [:] }
@@ -75,6 +76,13 @@ extension MuxRepository {
         }
     }
 
+    /// Saves entries of `participants` in the lane; refuses a call by the store from inside the lane.
+    ///
+    /// - Parameters:
+    ///   - participants: The participants with the entries.
+    ///   - name: The name of the only entry to save; `nil` for all entries.
+    ///   - budget: The time limit, including the wait for the lane; `nil` for no limit.
+    /// - Returns: The report, at the end of the save or at the time limit.
     nonisolated func save(
         _ participants: [any SessionParticipant],
         only name: MuxStoreKey? = nil,
@@ -90,6 +98,7 @@ extension MuxRepository {
             return run.finished()
         }
         let deadline = self.time.now.advanced(by: budget)
+        // `nil` at the time limit: the save continues, and `run` has a report of the progress.
         let hasTurn = try? await waiting(for: budget, by: self.time, self.spawn, isShielded: true) {
             await self.inLane { await self.perform(run, until: deadline) } != nil
         }
@@ -121,7 +130,8 @@ extension MuxRepository {
         let session = self.registry.withLock { $0.sessionEpoch } ?? epoch
         let unsaved = run.collect()
         var rest = unsaved.dirty[...]
-        // With a deadline the save writes portions, and can stop between portions.
+        // With a deadline the save writes portions, and can stop between portions. A portion of 256 entries
+        // is small enough for a timely stop, and large enough to share the cost of a durable write.
         let portion = deadline == nil ? max(rest.count, 1) : 256
         var (names, unwritten): (Set<MuxStoreKey>, Set<MuxStoreKey>) = ([], [])
         while !rest.isEmpty {
@@ -133,6 +143,7 @@ extension MuxRepository {
             for entry in next {
                 if names.insert(entry.name).inserted { newest.append(entry) } else { older.append(entry) }
             }
+            // The store evicts the first of the written entries, so the newest entry comes last.
             var report = await self.write(newest.reversed(), session)
             unwritten.formUnion(report.failed.map(\.name) + report.leftOverNames)
             for entry in older {
@@ -237,7 +248,7 @@ extension MuxRepository {
     /// Clears in memory and then on disk, after all earlier operations in the lane.
     ///
     /// A call by the store, inside an operation in the lane, clears memory only, and the removal is pending:
-    /// the operation may be writing the entries.
+    /// the operation may be writing the entries. The same applies if the wait for the lane would deadlock.
     ///
     /// - Parameters:
     ///   - forget: Clears memory, and marks the removal as pending.
@@ -261,7 +272,7 @@ extension MuxRepository {
     /// Removes entries from disk; in the lane.
     ///
     /// - Returns: The entries that could not be removed, with the errors.
-    /// - Throws: The store's error if the session epoch cannot be read or raised; then no entry was removed.
+    /// - Throws: The error if the session epoch cannot be read or raised; then no entry was removed.
     nonisolated func remove(_ names: [MuxStoreKey]) async throws -> [RemovalFailure] {
         _ = try await self.settleEpoch()
         let failures = await isolatingFailures(of: names, concernsAll: Self.concernsAll) { names in

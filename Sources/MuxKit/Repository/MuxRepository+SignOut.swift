@@ -28,8 +28,8 @@ extension MuxRepository {
         return entries.map { $0?.sessionEpoch == epoch ? $0 : nil }
     }
 
-    /// Reads an entry on the caller's thread; `nil` if the read might take long, or if the session may have
-    /// ended.
+    /// Reads an entry on the caller's thread; `nil` if the store cannot read at once, or if the session may
+    /// have ended.
     private nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
         guard let found = self.promptStore?.loadPromptly(name) else { return nil }
         let isPresent = self.knownEpoch == found.sessionEpoch
@@ -57,7 +57,10 @@ extension MuxRepository {
 
     // MARK: - The session
 
-    /// Raises the session epoch to `epoch`, an epoch of another process, without ending the session.
+    /// Raises the session epoch to `epoch` without ending the session; no effect if the session epoch is not
+    /// lower.
+    ///
+    /// For a lost session number; see ``adoptSession(_:sparing:)``.
     nonisolated func raiseEpoch(to epoch: UInt64) async throws {
         try await self.lane.run {
             guard try await self.settleEpoch() < epoch else { return }
@@ -124,14 +127,17 @@ extension MuxRepository {
             return (epoch == known, registry.isEnding)
         }
         if isLater, await self.inLane({ self.endedElsewhere(in: epoch) }) == nil {
-            // A wait for the lane would not end: this call is in the lane, or the lane waits for this call.
+            // A wait for the lane would not end: this call is inside a sign-out, or the lane waits for this
+            // call.
             self.endedElsewhere(in: epoch)
         }
         if isPresent { self.watchSession() }
         return isPresent
     }
 
-    /// Ends the session in this process, because the store is in session `epoch`; in the lane.
+    /// Ends the session in this process, because the store is in session `epoch`.
+    ///
+    /// In the lane, unless the wait for the lane would deadlock; see ``verifySession(_:)``.
     private nonisolated func endedElsewhere(in epoch: UInt64) {
         // This process may have signed out during the wait for the lane.
         guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else {
@@ -169,12 +175,12 @@ extension MuxRepository {
 
     /// Settles the session, and returns the epoch of the current session; in the lane.
     ///
-    /// If another process has signed out, ends the session in this process. Otherwise completes the removal
-    /// of an earlier sign-out.
+    /// Completes a sign-out that failed earlier. Then, if another process has signed out, ends the session in
+    /// this process; otherwise repeats a failed removal of entries of ended sessions.
     ///
     /// - Parameter report: Receives the failure of the removal.
     /// - Returns: The epoch.
-    /// - Throws: The store's error if the epoch cannot be read or raised.
+    /// - Throws: The error if the epoch cannot be read or raised.
     nonisolated func settleEpoch(reportingRemovalTo report: inout MuxRepository.SaveReport) async throws -> UInt64 {
         let settled = try await self.settleEpoch()
         let epoch = try await self.store.sessionEpoch()
@@ -262,7 +268,12 @@ extension MuxRepository {
         }
     }
 
-    /// Completes a sign-out that failed earlier, and returns the epoch of the current session; in the lane.
+    /// Completes a sign-out whose rise of the epoch failed earlier; in the lane.
+    ///
+    /// The first call reads the epoch from the store.
+    ///
+    /// - Returns: The epoch of the current session.
+    /// - Throws: The error if the epoch cannot be read or raised.
     nonisolated func settleEpoch() async throws -> UInt64 {
         let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
         if let known, !owes { return known }
@@ -315,7 +326,8 @@ extension MuxRepository {
     ///   the entries; the client of the shared store repeats its invalidation. A save does not remove tokens
     ///   and files: the remaining tokens stay at most until other tokens are stored, and the remaining files
     ///   at most until their folder is opened in the next session.
-    /// - Complexity: A few file-system calls, for any number of entries.
+    /// - Complexity: O(*n*) in the number of values in memory; a few file-system calls for the entries on
+    ///   disk, in any number.
     @discardableResult
     public nonisolated func clearAll() async -> MuxRepository.ClearReport {
         let done = await self.inLane(admitsNested: false) {

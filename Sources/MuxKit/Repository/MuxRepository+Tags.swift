@@ -147,6 +147,7 @@ extension MuxRepository {
         }
     }
 
-    /// The maximum number of attempts; each failed attempt means a success of another process.
+    /// The maximum number of attempts; a further attempt follows a write by another process, or a change of
+    /// tags during the write.
     private static var mostExchanges: Int { 1_000 }
 }

@@ -19,8 +19,8 @@ import Synchronization
 /// **After a failure.** If the disk fails, requests use memory and the network; reports contain the failures,
 /// and the next save tries again.
 ///
-/// **On disk.** All entries are in one folder; no file is named after a key. A sign-out first raises the
-/// session number, then renames the journal of all entries, and then deletes the renamed journal.
+/// **On disk.** All entries are in one folder; no file is named after a key. On disk, a sign-out first raises
+/// the session number, then renames the journal of all entries, and then deletes the renamed journal.
 public actor MuxRepository {
     /// The repository of an app with one account: the repository of ``setUpShared(_:)``, by default a
     /// repository in the app's caches folder.
@@ -65,7 +65,9 @@ public actor MuxRepository {
     nonisolated let misuseLog: MisuseLog?
     /// The problems of all folders of the repository; the observer gets each problem once.
     package nonisolated let problems = StorageProblems()
-    /// Serialises all changes of the store and the session.
+    /// Serialises changes of the store and of the session.
+    ///
+    /// If a wait would deadlock, ``verifySession(_:)`` ends the session outside the lane.
     ///
     /// "In the lane" in a comment means: inside an operation of this mutex.
     nonisolated let lane = ReentrantAsyncMutex(refusal: MuxError.calledFromStore)
@@ -80,7 +82,7 @@ public actor MuxRepository {
     nonisolated let registry = Locked(Registry())
     /// The changes of tags.
     @usableFromInline package nonisolated let tagLog: TagLog
-    /// The number of changes of tags whose values must be released; see ``applyTagChanges()``.
+    /// The number of changes of tags since the last complete sweep; see ``applyTagChanges()``.
     nonisolated let dueSweeps = Atomic(0)
     /// Whether ``learnSession(isMemoryOnly:)`` could not read the session epoch; the lock is held during the
     /// read.
@@ -92,6 +94,7 @@ public actor MuxRepository {
 
     struct Registry: Sendable {
         var participants = WeakParticipants()
+        /// The owners of registered participants, by participant; see ``MuxRepository/retain(_:_:)``.
         var retained: [ObjectIdentifier: any AnyObject & Sendable] = [:]
         /// The number of this process's session (the session epoch); `nil` before the first read.
         var sessionEpoch: UInt64?

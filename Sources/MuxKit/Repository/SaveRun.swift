@@ -90,7 +90,9 @@ final class SaveRun: Sendable {
 
     func noteRepair(failures: [any Error]) { self.state.withLock { $0.report.repairFailures += failures } }
 
-    /// Reports the last entries of the save, whose entries on disk could not be read, as failed.
+    /// Reports the last entries of the save, whose previous entries on disk could not be read, as failed.
+    ///
+    /// Without a failed repair, the entries are left over.
     func failUnread(_ names: [MuxStoreKey]) {
         self.state.withLock { state in
             guard let error = state.report.repairFailures.last else { return }

@@ -37,7 +37,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Ends the session in memory: fences flights, removes values.
     ///
     /// - Parameter sendsEvent: Whether to send the event of the end of the session: a sign-out calls this
-    ///   method twice, and sends one event.
+    ///   method twice, except for a participant that is added late, and sends one event.
     /// - Returns: A closure that resumes waiting callers; called once, when all participants have ended the
     ///   session.
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void
@@ -62,7 +62,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Removes values that were fetched or stored during the sign-out.
     ///
-    /// Called at the end of the sign-out. Waiting callers get their outcome, which is not kept. Tokens stay:
+    /// Called at the end of a sign-out, and also at the end of a session by another process if participants
+    /// were added in the meantime. Waiting callers get their outcome, which is not kept. Tokens stay:
     /// tokens from after the end of the session belong to the next session.
     func signOutCompleted()
 
@@ -331,6 +332,7 @@ struct WeakParticipants: Sendable {
         return released + vacant + self.domains.values.count { $0.allSatisfy { self.place(of: $0) == nil } }
     }
 
+    /// The index in ``places``; `nil` if the place was removed.
     private func place(of order: UInt64) -> Int? {
         let place = self.places.firstIndex(after: order &- 1) { $0.order }
         return place < self.places.count && self.places[place].order == order ? place : nil

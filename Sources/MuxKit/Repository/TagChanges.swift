@@ -36,7 +36,8 @@ package struct TagChanges: Sendable, Equatable {
     /// The number of the last change.
     package private(set) var number: UInt64
     package private(set) var changes: [MuxShared.Scope: Change] = [:]
-    /// The last changes of all tags: forgotten changes of single tags, and losses.
+    /// The last changes of all tags: forgotten changes of single tags, lost or unreadable changes, and ends
+    /// of sessions.
     private(set) var forgotten = Change()
 
     /// The number of tags in memory above which the older half is forgotten, after all entries in memory have
@@ -111,6 +112,8 @@ package struct TagChanges: Sendable, Equatable {
     ///   - exchange: The progress; receives the read.
     /// - Returns: Whether other processes have changed tags since the last exchange.
     package mutating func merge(_ other: TagChanges, _ exchange: inout Exchange) -> Bool {
+        // Before the first read, changes from before the start of this process are no news: all entries of
+        // this process are newer.
         let least = exchange.hasRead ? 0 : exchange.read
         var changed: Set<MuxShared.Scope> = []
         let hasUnwritten = self.number > exchange.written

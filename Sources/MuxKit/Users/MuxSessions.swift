@@ -1,7 +1,7 @@
 import Foundation
 import Synchronization
 
-/// The sessions of many users of a service: a token and cached values for each user, in a few hundred bytes.
+/// The sessions of many users of a service: a token and cached values for each user.
 ///
 /// ```swift
 /// let sessions = MuxSessions<String, AccessToken> { user, _ in .updatedDependency(try await backend.token(of: user)) }
@@ -107,6 +107,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let grant = Grant(
                 token: token,
                 number: self.numbers.next(),
+                // The age of a token is no reason for a refusal in the first 30 seconds; see
+                // ``refused(_:by:_:)``.
                 unprovenUntil: replacesRefused ? now.advanced(by: .seconds(30)) : .distantPast
             )
             let lifetime = Duration(lifetimeOf: token, at: self.repository.wallTime())
@@ -203,8 +205,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - The error of the task or of the update.
     ///   - ``RunnerError/updateFailed(underlying:)`` if the update was refused.
     ///   - ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the task refuses the new token as
-    ///     well, or refuses a token that has just replaced a refused token and has not been accepted by any
-    ///     task yet.
+    ///     well, refuses a token that replaced a refused token in the last 30 seconds and that no task has
+    ///     accepted yet, or refuses 11 tokens.
     ///   - ``MuxError/sessionEnded`` if the user's session ended while the call waited, or before the task
     ///     refused the token.
     ///   - ``MuxError/unusableKey`` if `user` is not equal to itself.
@@ -434,8 +436,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 extension MuxPolicy {
     /// The policy of token fetches of a ``MuxSessions``.
     ///
-    /// - A token without a known end is used until a task refuses the token; other tokens are renewed 30
-    ///   seconds before their end.
+    /// - A token without a known end is used until a task refuses the token. A call in the last 30 seconds
+    ///   before the end of another token starts a renewal.
     /// - An update continues after the cancellation of all its callers.
     /// - At most 100,000 tokens are in memory.
     public static let tokens = MuxPolicy(

@@ -6,8 +6,8 @@ import Synchronization
 final class UserCalls<UserID: MuxKey>: Sendable {
     /// The object that tells the running calls of one user whether the user's session has ended.
     ///
-    /// All running calls of the user share the object. The object is removed with the last call, or at the
-    /// end of the user's session.
+    /// All running calls of one session share the object. The object is removed with the last call, or at the
+    /// end of the session.
     final class Session: Sendable {
         private let hasEnded = Atomic(false)
 
@@ -30,7 +30,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
 
     var users: Set<ExactKey<UserID>> { self.calls.withLock { Set($0.keys) } }
 
-    /// Begins a call; the caller must call ``ended(of:_:)`` with the returned session.
+    /// Begins a call in the user's session; the caller must call ``ended(of:_:)`` with the returned session.
     ///
     /// - Throws: ``MuxError/unusableKey`` if the user is not equal to itself.
     func begins(of user: ExactKey<UserID>) throws -> Session {
