@@ -12,7 +12,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     private struct State: Sendable, SelfChecking {
         /// The number of the batch that accepts keys.
-        var gathering: UInt64 = 0
+        var openBatch: UInt64 = 0
         /// The keys of the waiting fetches, by batch and ticket.
         ///
         /// If a fence occurs during the fetch of a key, the next fetch of the key may join the same batch, so
@@ -30,8 +30,8 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         ///
         /// - Returns: The timer to cancel; `nil` without a timer, or if `batch` was closed before.
         mutating func close(_ batch: UInt64) -> Task<Void, Never>? {
-            guard self.gathering == batch else { return nil }
-            self.gathering += 1
+            guard self.openBatch == batch else { return nil }
+            self.openBatch += 1
             return self.window.take()
         }
 
@@ -62,7 +62,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     ///   cancelled.
     func value(of key: Key) async throws -> Value {
         while true {
-            let batch = self.engine.withState { $0.gathering }
+            let batch = self.engine.withState { $0.openBatch }
             let ticket = self.engine.nextID()
             var window: Task<Void, Never>?
             defer { self.engine.withState { $0.remove(ticket, from: batch) } }
@@ -70,7 +70,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
                 try await self.engine.enter(
                     batch,
                     ticket: ticket,
-                    decide: { $0.gathering == batch ? .fly : .answer(nil) },
+                    decide: { $0.openBatch == batch ? .fly : .answer(nil) },
                     joined: { state, _ in
                         state.keys[batch, default: [:]][ticket] = key
                         let count = state.keys[batch]?.count ?? 0
@@ -112,13 +112,13 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     /// Returns when the window has passed, the batch is full, or the current task is cancelled.
     private func waitForWindow(of batch: UInt64) async {
-        guard self.engine.withState({ $0.gathering == batch }) else { return }
+        guard self.engine.withState({ $0.openBatch == batch }) else { return }
         let (time, window) = (self.engine.time, self.batching.window)
         let timer: Task<Void, Never> = self.engine.spawn(name: "mux.batch.window") {
             try? await time.sleep(for: window)
         }
         let isOpen = self.engine.withState { state in
-            guard state.gathering == batch else { return false }
+            guard state.openBatch == batch else { return false }
             state.window = timer
             return true
         }

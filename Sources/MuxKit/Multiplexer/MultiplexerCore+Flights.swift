@@ -48,19 +48,19 @@ extension MultiplexerCore {
     @inlinable
     @inline(__always)
     func fetchAndLand(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?, _ claim: FetchClaim?) async {
-        guard let beginning = self.fetchBegins(key, flight, loaded) else {
+        guard let beginning = self.beginFetch(key, flight, loaded) else {
             claim?.giveUp()
             return
         }
         do {
             if let plainFetch, claim == nil {
-                self.landed(try await plainFetch(key), key, flight, beginning)
+                self.landValue(try await plainFetch(key), key, flight, beginning)
             } else {
                 try await self.fetchWithMetadata(key, flight, beginning, claim)
             }
         } catch {
             claim?.giveUp()
-            self.failed(error, key, flight, beginning)
+            self.landFailure(error, key, flight, beginning)
         }
     }
 
@@ -76,10 +76,10 @@ extension MultiplexerCore {
         _ claim: FetchClaim?
     ) async throws {
         let before = beginning.former?.slot.fetchedBefore(at: beginning.moment)
-        let fetched = try await self.fetched(key, before)
+        let fetched = try await self.fetchWithRetries(key, before)
         guard let claim, case .sharedStore(let shared) = self.backing else {
             let entry = self.entry(of: fetched, key, since: beginning.tagNumber)
-            return self.landed(fetched, entry, key, flight, beginning)
+            return self.landValue(fetched, entry, key, flight, beginning)
         }
         await self.share(fetched, key, flight, beginning, claim, shared)
     }
@@ -98,13 +98,13 @@ extension MultiplexerCore {
         // The store knows only the tags of the key, and could not invalidate a value with other tags.
         let isKept = fetched.isKept && self.memory.isShareable(entry, of: key)
         let outcome = await shared.share(entry, isKept: isKept, key, with: claim, since: beginning.moment)
-        self.landed(fetched, entry, key, flight, beginning, outcome)
+        self.landValue(fetched, entry, key, flight, beginning, outcome)
     }
 
     /// Begins the fetch of a flight; `nil` if the flight has ended or is cancelled.
     @inlinable
     @inline(never)
-    func fetchBegins(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?) -> Beginning? {
+    func beginFetch(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?) -> Beginning? {
         // The number is read before the slot, so that a later change of a tag applies to the fetched value.
         let tagNumber = self.repository.tagLog.lastNumber
         var former: FormerSlot<Value>?
@@ -137,9 +137,9 @@ extension MultiplexerCore {
 
     @inlinable
     @inline(never)
-    func landed(_ value: Value, _ key: Key, _ flight: FlightID, _ beginning: Beginning) {
+    func landValue(_ value: Value, _ key: Key, _ flight: FlightID, _ beginning: Beginning) {
         let fetched = Fetched(value)
-        self.landed(fetched, self.entry(of: fetched, key, since: beginning.tagNumber), key, flight, beginning)
+        self.landValue(fetched, self.entry(of: fetched, key, since: beginning.tagNumber), key, flight, beginning)
     }
 
     /// Ends a flight with a fetched value.
@@ -153,7 +153,7 @@ extension MultiplexerCore {
     ///   - outcome: The outcome of the put in the shared store.
     @inlinable
     @inline(never)
-    func landed(
+    func landValue(
         _ fetched: Fetched<Value>,
         _ entry: Slot<Value>.Entry,
         _ key: Key,
@@ -226,7 +226,7 @@ extension MultiplexerCore {
     }
 
     @usableFromInline
-    func failed(
+    func landFailure(
         _ error: any Error,
         _ key: Key,
         _ flight: FlightID,
@@ -283,13 +283,15 @@ extension MultiplexerCore {
 
     /// Fetches with the retries of the policy; throws the error of the last attempt.
     @inlinable
-    func fetched(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
+    func fetchWithRetries(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
         guard let policy = self.policy.retry else { return try await self.fetch(key, before) }
-        return try await self.fetched(key, before, policy)
+        return try await self.fetchWithRetries(key, before, policy)
     }
 
     @usableFromInline
-    func fetched(_ key: Key, _ before: FetchedBefore<Value>?, _ policy: RetryPolicy) async throws -> Fetched<Value> {
+    func fetchWithRetries(_ key: Key, _ before: FetchedBefore<Value>?, _ policy: RetryPolicy) async throws -> Fetched<
+        Value
+    > {
         let loop = RetryLoop(
             policy,
             time: self.repository.time,

@@ -153,11 +153,11 @@ extension MultiplexerCore {
 
         /// The value of the outcome.
         @inlinable @inline(never)
-        func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.departed(answer).value }
+        func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.endWait(answer).value }
 
         /// Removes the state of the ended wait, and returns the entry of the outcome.
         @inlinable @inline(never)
-        func departed(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
+        func endWait(_ answer: FlightWaiter.Answer) throws -> MuxEntry<Value> {
             let core = self.core
             if self.options != nil {
                 // The slot that was loaded for this request is released outside the lock.

@@ -189,7 +189,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         if options.mode == .cacheOnly { return try await self.cachedOnly(key, options) }
         if let entry = self.hitEntry(key, options) { return entry }
         let pending = PendingRequest(self, key, options)
-        return try pending.departed(await FlightWaiter.answer(to: pending))
+        return try pending.endWait(await FlightWaiter.answer(to: pending))
     }
 
     /// Makes the entry of `key` stale, then fetches; the fetch continues if the caller leaves.
@@ -366,5 +366,5 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     }
 
     @usableFromInline
-    func scheduleSave() { self.repository.changed(self) }
+    func scheduleSave() { self.repository.scheduleSave(of: self) }
 }

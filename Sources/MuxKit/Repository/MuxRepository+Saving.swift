@@ -15,7 +15,7 @@ extension MuxRepository {
     }
 
     /// Releases participants that were retained after a failed save and have no unsaved value any more.
-    nonisolated func releaseWritten() {
+    nonisolated func releaseSavedParticipants() {
         let kept = self.registry.withLock { $0.isSaveDue ? [:] : $0.unsaved }
         let written = kept.filter { $0.value.gauges.unsaved == 0 }.keys
         guard !written.isEmpty else { return }
@@ -27,7 +27,7 @@ extension MuxRepository {
 
     /// After an unsaved change, schedules a save if the policy requires one, and retains `participant` until
     /// the save.
-    nonisolated func changed(_ participant: any SessionParticipant) {
+    nonisolated func scheduleSave(of participant: any SessionParticipant) {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
         let isFirst = self.registry.withLock { registry -> Bool in
             defer { registry.isSaveDue = true }
@@ -39,14 +39,14 @@ extension MuxRepository {
         ReentrantAsyncMutex.outside {
             _ = self.spawn(name: "mux.save") { [weak self] in
                 try? await time.sleep(for: debounce)
-                await self?.saveDue()
+                await self?.runScheduledSave()
             }
         }
     }
 
     /// Runs the scheduled save, and releases the participants, except some participants with values that are
-    /// still unsaved; see ``mostUnsaved``.
-    private nonisolated func saveDue() async {
+    /// still unsaved; see ``maximumRetainedCount``.
+    private nonisolated func runScheduledSave() async {
         let due = self.registry.withLock { registry in
             defer { registry.unsaved = [:] }
             registry.isSaveDue = false
@@ -56,14 +56,14 @@ extension MuxRepository {
         let failed = due.filter { $0.value.gauges.unsaved > 0 }
         guard !failed.isEmpty else { return }
         self.registry.withLock { registry in
-            for (id, participant) in failed where registry.unsaved.count < Self.mostUnsaved {
+            for (id, participant) in failed where registry.unsaved.count < Self.maximumRetainedCount {
                 registry.unsaved[id] = participant
             }
         }
     }
 
     /// The maximum number of participants that are retained after a failed save.
-    private static var mostUnsaved: Int { 1_024 }
+    private static var maximumRetainedCount: Int { 1_024 }
 
     /// Saves at once because the app enters the background or ends.
     nonisolated func enteredBackground(isLast: Bool) {
@@ -88,21 +88,21 @@ extension MuxRepository {
         only name: MuxStoreKey? = nil,
         within budget: Duration? = nil
     ) async -> MuxRepository.SaveReport {
-        defer { self.releaseWritten() }
+        defer { self.releaseSavedParticipants() }
         let run = SaveRun(participants, only: name)
-        guard self.lane.isOutside else { return run.refused(because: MuxError.calledFromStore) }
+        guard self.lane.isOutside else { return run.makeRefusalReport(because: MuxError.calledFromStore) }
         guard let budget else {
             guard await self.inLane({ await self.perform(run) }) != nil else {
-                return run.refused(because: MuxError.calledFromStore)
+                return run.makeRefusalReport(because: MuxError.calledFromStore)
             }
-            return run.finished()
+            return run.makeReport()
         }
         let deadline = self.time.now.advanced(by: budget)
         // `nil` at the time limit: the save continues, and `run` has a report of the progress.
         let hasTurn = try? await waiting(for: budget, by: self.time, self.spawn, isShielded: true) {
             await self.inLane { await self.perform(run, until: deadline) } != nil
         }
-        return hasTurn == false ? run.refused(because: MuxError.calledFromStore) : run.finished()
+        return hasTurn == false ? run.makeRefusalReport(because: MuxError.calledFromStore) : run.makeReport()
     }
 
     /// Performs the save, until the deadline if any; in the lane.
@@ -117,7 +117,7 @@ extension MuxRepository {
             var report = MuxRepository.SaveReport()
             report.fail(unsaved.dirty, error)
             report.failed += unsaved.unseen.map { .init(name: $0, error: error) }
-            return run.dealtWith(report.failed.count, report)
+            return run.noteProcessed(report.failed.count, report)
         }
         run.noteRepair(failures: settled.repairFailures)
         await self.markLosses()
@@ -155,7 +155,7 @@ extension MuxRepository {
                 entry.markSuperseded()
                 report.superseded.append(entry.name)
             }
-            run.dealtWith(next.count, report)
+            run.noteProcessed(next.count, report)
             rest = rest.dropFirst(next.count)
         }
         run.failUnread(unsaved.unseen)
@@ -194,7 +194,7 @@ extension MuxRepository {
             }
         }
         guard !current.isEmpty else { return report }
-        let unkept = await self.keep(current.map { $0.stored })
+        let unkept = await self.writeIsolatingFailures(current.map { $0.stored })
         do {
             // Another process may have signed out in the meantime, and removed the entries.
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
@@ -220,7 +220,7 @@ extension MuxRepository {
     /// Writes as many of `entries`, which have different names, as possible.
     ///
     /// - Returns: The errors of the entries that were not written, by name.
-    private nonisolated func keep(_ entries: [MuxStoredEntry]) async -> [MuxStoreKey: any Error] {
+    private nonisolated func writeIsolatingFailures(_ entries: [MuxStoredEntry]) async -> [MuxStoreKey: any Error] {
         var unkept: [MuxStoreKey: any Error] = [:]
         let failures = await isolatingFailures(of: entries, concernsAll: Self.concernsAll) { part in
             do {

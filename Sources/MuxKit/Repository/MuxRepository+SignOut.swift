@@ -234,7 +234,7 @@ extension MuxRepository {
     /// The participants end the session in the order of their registration: first the token, then the calls
     /// that may have the token, then the values that the calls have fetched. Work that begins in between
     /// belongs to the next session, or ends with this session.
-    nonisolated func end(_ user: EndedUser) {
+    nonisolated func endSession(of user: EndedUser) {
         // Participants that are added in the meantime may have values already.
         let answers = self.growingParticipants.compactMap { $0.sessionEnded(of: user) }
         for resumeWaiters in answers { resumeWaiters() }
@@ -381,7 +381,7 @@ extension MuxRepository {
                 participant.signOutCompleted()
                 report.droppedChanges += participant.takeDroppedChanges()
             }
-            self.releaseWritten()
+            self.releaseSavedParticipants()
             // Again: a fetch that began before its multiplexer was cleared may have put its value in the
             // shared store.
             self.sharedStore?.owe([.everything])

@@ -30,7 +30,7 @@ extension MuxRepository {
     public nonisolated func refresh(tags: [String]) {
         guard !tags.isEmpty else { return }
         self.sharedStore?.owe(tags.map { .tag($0) })
-        self.changed(tags, isClear: false)
+        self.recordTagChange(tags, isClear: false)
         self.sharedStore?.settleLater()
     }
 
@@ -52,7 +52,7 @@ extension MuxRepository {
         guard !tags.isEmpty else { return MuxRepository.ClearReport() }
         if let sharedStore {
             let failures = await sharedStore.invalidate(tags.map { .tag($0) }) {
-                self.changed(tags, isClear: true)
+                self.recordTagChange(tags, isClear: true)
                 for participant in self.concernedParticipants {
                     for tag in tags { participant.sharedStoreChanged(.invalidated(.tag(tag))) }
                 }
@@ -60,7 +60,7 @@ extension MuxRepository {
             return MuxRepository.ClearReport(failures: failures)
         }
         return await self.performClear {
-            self.changed(tags, isClear: true)
+            self.recordTagChange(tags, isClear: true)
         } onDisk: {
             do {
                 try await self.exchangeTags()
@@ -72,7 +72,7 @@ extension MuxRepository {
     }
 
     /// Records a change of tags, and tells the multiplexers with tags.
-    nonisolated func changed(_ tags: [String], isClear: Bool) {
+    nonisolated func recordTagChange(_ tags: [String], isClear: Bool) {
         self.tagLog.record(tags, isClear: isClear)
         self.tagsChanged(mayClear: isClear)
     }
@@ -134,14 +134,15 @@ extension MuxRepository {
             guard let unwritten = self.tagLog.unwritten()?.forDisk else { return }
             do {
                 let entry = try self.tagLog.entry(unwritten, epoch)
-                self.tagLog.willWrite(entry.payload)
+                self.tagLog.noteWriteStart(entry.payload)
                 try await self.write([entry])
-                self.tagLog.wrote(unwritten, entry.payload)
+                self.tagLog.noteWrite(unwritten, entry.payload)
                 // During the write, changes may have been recorded, or read from another process.
-                if self.tagLog.unwritten() == nil || attempt >= Self.mostExchanges { return }
+                if self.tagLog.unwritten() == nil || attempt >= Self.maximumAttemptCount { return }
             } catch let error as MuxStoreError.PartialSave {
                 // Another process has written since the read.
-                guard case .newerValue? = error.failures.first?.error as? MuxStoreError, attempt < Self.mostExchanges
+                guard case .newerValue? = error.failures.first?.error as? MuxStoreError,
+                    attempt < Self.maximumAttemptCount
                 else { throw error }
             }
         }
@@ -149,5 +150,5 @@ extension MuxRepository {
 
     /// The maximum number of attempts; a further attempt follows a write by another process, or a change of
     /// tags during the write.
-    private static var mostExchanges: Int { 1_000 }
+    private static var maximumAttemptCount: Int { 1_000 }
 }

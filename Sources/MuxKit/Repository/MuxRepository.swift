@@ -108,7 +108,7 @@ public actor MuxRepository {
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
         /// Participants with unsaved values, which the app may have released: retained until the scheduled
-        /// save, and after a failed save until ``releaseWritten()`` finds no unsaved value.
+        /// save, and after a failed save until ``releaseSavedParticipants()`` finds no unsaved value.
         var unsaved: [ObjectIdentifier: any SessionParticipant] = [:]
         /// The number of failures of the last ``MuxRepository/saveAll(within:)`` or save by the save policy.
         var lastSaveFailures = 0
@@ -240,7 +240,7 @@ public actor MuxRepository {
         }
         self.sharedStore?.listen { [weak self] change in
             guard let self else { return }
-            if case .invalidated(.tag(let tag)) = change { self.changed([tag], isClear: true) }
+            if case .invalidated(.tag(let tag)) = change { self.recordTagChange([tag], isClear: true) }
             let others = [.unknown, .emptied].contains(change) ? self.tagLog.members.filter(\.isMemoryOnly) : []
             for participant in self.concernedParticipants + others { participant.sharedStoreChanged(change) }
         }

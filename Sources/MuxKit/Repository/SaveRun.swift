@@ -6,7 +6,7 @@ final class SaveRun: Sendable {
         var names: [MuxStoreKey]?
         /// The number of processed entries, from the start of ``names``: saved, failed, superseded or left
         /// over.
-        var dealtWith = 0
+        var processedCount = 0
         /// See ``DiskRepair/unread``.
         var unread: [MuxStoreKey: any Error] = [:]
     }
@@ -26,9 +26,9 @@ final class SaveRun: Sendable {
     ///
     /// Includes the number of values that were evicted unsaved since the last report; the next report starts
     /// at zero.
-    func finished() -> MuxRepository.SaveReport {
+    func makeReport() -> MuxRepository.SaveReport {
         let (names, report) = self.state.withLock { state in
-            (state.names.map { $0.dropFirst(state.dealtWith) }, state.report)
+            (state.names.map { $0.dropFirst(state.processedCount) }, state.report)
         }
         var result = report
         result.evictedUnsaved = self.participants.reduce(0) { $0 + $1.takeLosses() }
@@ -44,7 +44,7 @@ final class SaveRun: Sendable {
     }
 
     /// The report of a refused save.
-    func refused(because error: any Error) -> MuxRepository.SaveReport {
+    func makeRefusalReport(because error: any Error) -> MuxRepository.SaveReport {
         var report = MuxRepository.SaveReport()
         let unsaved = self.unsaved()
         report.unchanged = unsaved.unchanged
@@ -97,14 +97,14 @@ final class SaveRun: Sendable {
         self.state.withLock { state in
             guard let error = state.report.repairFailures.last else { return }
             state.report.failed += names.map { .init(name: $0, error: state.unread[$0] ?? error) }
-            state.dealtWith += names.count
+            state.processedCount += names.count
         }
     }
 
     /// Adds `report`, the result for the next `count` entries.
-    func dealtWith(_ count: Int, _ report: MuxRepository.SaveReport) {
+    func noteProcessed(_ count: Int, _ report: MuxRepository.SaveReport) {
         self.state.withLock { state in
-            state.dealtWith += count
+            state.processedCount += count
             state.report.saved += report.saved
             state.report.failed += report.failed
             state.report.superseded += report.superseded

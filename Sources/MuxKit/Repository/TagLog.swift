@@ -175,10 +175,10 @@ package final class TagLog: Sendable {
     }
 
     /// A write of `payload` begins: a read of this payload is no news.
-    func willWrite(_ payload: Data) { self.state.withLock { $0.ignored = payload } }
+    func noteWriteStart(_ payload: Data) { self.state.withLock { $0.ignored = payload } }
 
     /// The changes were written.
-    func wrote(_ changes: TagChanges, _ payload: Data) {
+    func noteWrite(_ changes: TagChanges, _ payload: Data) {
         self.state.withLock { state in
             state.exchange.wrote(changes)
             state.onDisk = (changes, payload)

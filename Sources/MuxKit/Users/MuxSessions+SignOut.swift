@@ -28,7 +28,7 @@ extension MuxSessions {
         return MuxRepository.ClearReport(failures: failures)
     }
 
-    private func end(_ user: ExactKey<UserID>) { self.repository.end(EndedUser(user, of: self.group)) }
+    private func end(_ user: ExactKey<UserID>) { self.repository.endSession(of: EndedUser(user, of: self.group)) }
 
     /// The prefix of all tags of this object; tags of a ``MuxSessions`` with another name never have this
     /// prefix.
@@ -52,13 +52,13 @@ extension MuxSessions: SessionParticipant {
     package var handsOutTokens: Bool { true }
 
     package func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
-        self.calls.endAll()
+        self.calls.endAllSessions()
         return {}
     }
 
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
         guard let user: ExactKey<UserID> = user.user(of: self.group) else { return nil }
-        self.calls.end(of: user)
+        self.calls.endSession(of: user)
         return nil
     }
 
@@ -70,10 +70,10 @@ extension MuxSessions: SessionParticipant {
     package func sharedStoreChanged(_ change: MuxShared.Change) {
         switch change {
         case .invalidated(.tag(let tag)):
-            if let user = self.userText(ofTag: tag).flatMap(self.user) { self.repository.end(user) }
+            if let user = self.userText(ofTag: tag).flatMap(self.user) { self.repository.endSession(of: user) }
         case .invalidated(.everything):
             let resumeWaiters = self.tokens.core.sessionEnded(sendsEvent: false)
-            self.calls.endAll()
+            self.calls.endAllSessions()
             resumeWaiters()
         // The machine may have missed sign-outs.
         case .unknown, .emptied: self.tokens.core.forgetAll()

@@ -102,13 +102,13 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         ///   - isNew: Whether the token is the result of an update; `false` for a token of the app.
         ///   - replacesRefused: Whether a task has refused the previous token.
         /// - Returns: The grant, for the token map.
-        func fetched(_ token: Token, isNew: Bool, replacesRefused: Bool = false) -> Fetched<Grant> {
+        func makeGrant(_ token: Token, isNew: Bool, replacesRefused: Bool = false) -> Fetched<Grant> {
             let now = self.repository.time.now
             let grant = Grant(
                 token: token,
                 number: self.numbers.next(),
                 // The age of a token is no reason for a refusal in the first 30 seconds; see
-                // ``refused(_:by:_:)``.
+                // ``handleRefusal(of:by:_:)``.
                 unprovenUntil: replacesRefused ? now.advanced(by: .seconds(30)) : .distantPast
             )
             let lifetime = Duration(lifetimeOf: token, at: self.repository.wallTime())
@@ -167,8 +167,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             handsOutTokens: true,
             fetch: .fetched { user, before in
                 let former = before?.value
-                let token = try await Self.updated(user.key, former?.token, update)
-                return grants.fetched(token, isNew: true, replacesRefused: former?.number == 0)
+                let token = try await Self.makeToken(user.key, former?.token, update)
+                return grants.makeGrant(token, isNew: true, replacesRefused: former?.number == 0)
             }
         )
         repository.attach(self)
@@ -178,7 +178,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///
     /// - Throws: The error of `update`; ``RunnerError/updateFailed(underlying:)`` for a refusal.
     @concurrent
-    private static func updated(
+    private static func makeToken(
         _ user: UserID,
         _ former: Token?,
         _ update: @Sendable @concurrent (UserID, Token?) async throws -> UpdateResult<Token>
@@ -228,14 +228,14 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         endsWithSession: Bool,
         _ task: (Token) async throws -> RunResult<Output>
     ) async throws -> Output {
-        let session = try self.calls.begins(of: user)
-        defer { self.calls.ended(of: user, session) }
+        let session = try self.calls.beginCall(of: user)
+        defer { self.calls.endCall(of: user, session) }
         var call = Call(start: self.repository.time.now)
         while true {
             let grant = try await self.grant(of: user, session)
             do {
                 if case .output(let output) = try await task(grant.token) {
-                    if grant.unprovenUntil > .distantPast { self.accepted(grant, user) }
+                    if grant.unprovenUntil > .distantPast { self.markAccepted(grant, user) }
                     if endsWithSession { try session.check() }
                     return output
                 }
@@ -244,7 +244,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
                 call.lastError = error
             }
             try session.check()
-            try self.refused(grant, by: user, &call)
+            try self.handleRefusal(of: grant, by: user, &call)
         }
     }
 
@@ -291,7 +291,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     /// newer token.
     ///
     /// - Throws: ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the call must not try again.
-    private func refused(_ grant: Grant, by user: ExactKey<UserID>, _ call: inout Call) throws {
+    private func handleRefusal(of grant: Grant, by user: ExactKey<UserID>, _ call: inout Call) throws {
         let now = self.repository.time.now
         let present = self.tokens.core.cachedEntry(user)?.value
         let isReplaced = present.map { $0.number != 0 && $0.number != grant.number } ?? false
@@ -319,7 +319,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     private static var maximumRefusalsPerCall: Int { 10 }
 
     /// Records that a task has accepted a token that replaced a refused token.
-    private func accepted(_ grant: Grant, _ user: ExactKey<UserID>) {
+    private func markAccepted(_ grant: Grant, _ user: ExactKey<UserID>) {
         _ = self.tokens.core.memory.amend(user) { entry in
             guard entry.value.number == grant.number else { return false }
             entry.value = Grant(token: grant.token, number: grant.number, unprovenUntil: .distantPast)
@@ -346,7 +346,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - token: The token.
     ///   - user: The user.
     public func set(_ token: Token, for user: UserID) {
-        self.tokens.core.store(self.grants.fetched(token, isNew: false), ExactKey(user), ifRevision: nil)
+        self.tokens.core.store(self.grants.makeGrant(token, isNew: false), ExactKey(user), ifRevision: nil)
     }
 
     /// The number of users with a token in memory, usable or not.

@@ -30,10 +30,10 @@ final class UserCalls<UserID: MuxKey>: Sendable {
 
     var users: Set<ExactKey<UserID>> { self.calls.withLock { Set($0.keys) } }
 
-    /// Begins a call in the user's session; the caller must call ``ended(of:_:)`` with the returned session.
+    /// Begins a call in the user's session; the caller must call ``endCall(of:_:)`` with the returned session.
     ///
     /// - Throws: ``MuxError/unusableKey`` if the user is not equal to itself.
-    func begins(of user: ExactKey<UserID>) throws -> Session {
+    func beginCall(of user: ExactKey<UserID>) throws -> Session {
         guard user == user else { throw MuxError.unusableKey }
         return self.calls.withLock { calls in
             if let place = calls.index(forKey: user) {
@@ -47,7 +47,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
     }
 
     /// Ends a call; no effect if the session has ended.
-    func ended(of user: ExactKey<UserID>, _ session: Session) {
+    func endCall(of user: ExactKey<UserID>, _ session: Session) {
         let removed = self.calls.withLock { calls -> (ExactKey<UserID>, Calls)? in
             guard let place = calls.index(forKey: user), calls.values[place].session === session else { return nil }
             calls.values[place].count -= 1
@@ -57,13 +57,13 @@ final class UserCalls<UserID: MuxKey>: Sendable {
     }
 
     /// Ends the session of a user; later calls belong to the next session.
-    func end(of user: ExactKey<UserID>) {
+    func endSession(of user: ExactKey<UserID>) {
         let removed = self.calls.withLock { calls in calls.index(forKey: user).map { calls.remove(at: $0) } }
         removed?.value.session.end()
     }
 
     /// Ends the sessions of all users.
-    func endAll() {
+    func endAllSessions() {
         let former = self.calls.withLock { calls in
             defer { calls = [:] }
             return calls
