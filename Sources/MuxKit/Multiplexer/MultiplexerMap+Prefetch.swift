@@ -80,7 +80,7 @@ final class PrefetchCall<Key: Hashable & Sendable>: Sendable {
         }
     }
 
-    /// The request of `key` has ended.
+    /// Removes `key` after the end of its request; a later cancellation of `key` has no effect.
     func ended(_ key: Key) { _ = self.state.withLock { $0.running.removeValue(forKey: key) } }
 
     func cancel(_ keys: Set<Key>) {

@@ -217,7 +217,8 @@ extension MuxRepository {
         return report
     }
 
-    /// Writes as many of `entries`, which have different names, as possible.
+    /// Writes `entries`, which have different names; an entry that cannot be written does not prevent the
+    /// writes of other entries, unless the store itself fails.
     ///
     /// - Returns: The errors of the entries that were not written, by name.
     private nonisolated func writeIsolatingFailures(_ entries: [MuxStoredEntry]) async -> [MuxStoreKey: any Error] {

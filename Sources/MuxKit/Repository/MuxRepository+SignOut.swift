@@ -104,7 +104,7 @@ extension MuxRepository {
     ///   read.
     nonisolated func learnSession(isMemoryOnly: Bool) {
         guard self.registry.withLock({ $0.sessionEpoch == nil }) else { return }
-        // Under the lock: no other participant may be added before the read.
+        // Under the lock: the addition of another participant waits for the read.
         self.hasUnreadableSession.withLock { isUnreadable in
             // A participant that was added at the same time may have read the epoch.
             guard self.registry.withLock({ $0.sessionEpoch == nil }), !isUnreadable || !isMemoryOnly else { return }
@@ -447,6 +447,7 @@ extension MuxRepository {
         for participant in others where participant !== one { participant.cleared(cleared) }
     }
 
+    /// - Throws: ``MuxError/tooManySessions`` after the greatest epoch.
     private static func next(after epoch: UInt64) throws -> UInt64 {
         guard epoch < .max else { throw MuxError.tooManySessions }
         return epoch + 1

@@ -174,10 +174,10 @@ package final class TagLog: Sendable {
         }
     }
 
-    /// A write of `payload` begins: a read of this payload is no news.
+    /// Notes the start of a write of `payload`: a read of this payload is no news.
     func noteWriteStart(_ payload: Data) { self.state.withLock { $0.ignored = payload } }
 
-    /// The changes were written.
+    /// Notes that the changes were written.
     func noteWrite(_ changes: TagChanges, _ payload: Data) {
         self.state.withLock { state in
             state.exchange.wrote(changes)

@@ -3,10 +3,10 @@ import Foundation
 extension MuxSessions {
     /// Ends the session of one user.
     ///
-    /// The token and all values of the user are removed, and work that began earlier cannot restore them.
-    /// Calls that wait for the user's token, and requests that wait for a value of the user in any map, throw
-    /// ``MuxError/sessionEnded`` at once; their updates and fetches are cancelled. Other users keep their
-    /// sessions.
+    /// The token and all values of the user are removed, and earlier work cannot restore the token or a
+    /// value. Calls that wait for the user's token, and requests that wait for a value of the user in any
+    /// map, throw ``MuxError/sessionEnded`` at once; the updates and fetches of the user are cancelled. Other
+    /// users keep their sessions.
     ///
     /// Other machines that share the store end the session when the store's message arrives. If the user
     /// signs in again on such a machine before the arrival, the message ends the new session on the machine.
@@ -75,7 +75,7 @@ extension MuxSessions: SessionParticipant {
             let resumeWaiters = self.tokens.core.sessionEnded(sendsEvent: false)
             self.calls.endAllSessions()
             resumeWaiters()
-        // The machine may have missed sign-outs.
+        // The machine may have missed sign-outs: the tokens are removed, and running calls continue.
         case .unknown, .emptied: self.tokens.core.forgetAll()
         case .invalidated, .stored, .released: break
         }

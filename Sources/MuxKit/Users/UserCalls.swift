@@ -30,7 +30,8 @@ final class UserCalls<UserID: MuxKey>: Sendable {
 
     var users: Set<ExactKey<UserID>> { self.calls.withLock { Set($0.keys) } }
 
-    /// Begins a call in the user's session; the caller must call ``endCall(of:_:)`` with the returned session.
+    /// Begins a call in the user's session; the caller must call ``endCall(of:_:)`` with the returned
+    /// session.
     ///
     /// - Throws: ``MuxError/unusableKey`` if the user is not equal to itself.
     func beginCall(of user: ExactKey<UserID>) throws -> Session {
@@ -46,7 +47,7 @@ final class UserCalls<UserID: MuxKey>: Sendable {
         }
     }
 
-    /// Ends a call; no effect if the session has ended.
+    /// Ends a call; no effect if the session has ended, because the end has removed all calls of the session.
     func endCall(of user: ExactKey<UserID>, _ session: Session) {
         let removed = self.calls.withLock { calls -> (ExactKey<UserID>, Calls)? in
             guard let place = calls.index(forKey: user), calls.values[place].session === session else { return nil }
