@@ -125,7 +125,7 @@ final class BodyFolder: Sendable {
     }
 
     /// Removes the files of all sessions, including the current session.
-    func end() throws(MuxStoreError) {
+    func removeAllFiles() throws(MuxStoreError) {
         try self.lastEpoch.withLock { _ throws(MuxStoreError) in
             // After a failure, the next opening removes the files.
             self.abandon()

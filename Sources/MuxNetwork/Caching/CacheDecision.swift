@@ -30,7 +30,7 @@ extension CacheHit {
 struct CacheForward: Sendable {
     var reason: HTTPCacheStatus.Forward
     /// The stored response to validate, for a conditional request.
-    var validated: StoredResponse?
+    var storedToValidate: StoredResponse?
     /// The stored response to use if the server cannot be reached: RFC 9111, section 4.2.4.
     var fallback: CacheHit?
     /// Whether the stored response has `must-revalidate` or `no-cache`: RFC 9111, section 5.2.2.2.
@@ -38,16 +38,16 @@ struct CacheForward: Sendable {
     /// Whether ``fallback`` may also replace an error response of the server: RFC 5861, section 4.
     var toleratesFailure = false
     /// The stored response to compare with the response to HEAD: RFC 9111, section 4.3.5.
-    var described: StoredResponse?
+    var storedToCompare: StoredResponse?
     /// The stored part that the response completes: RFC 9111, section 3.4.
-    var completed: StoredResponse?
+    var storedToComplete: StoredResponse?
     /// Whether equal requests share the response.
     var isShared = false
 
     /// Removes the condition and the range that the cache adds to the request.
     mutating func askPlainly() {
-        self.validated = nil
-        self.completed = nil
+        self.storedToValidate = nil
+        self.storedToComplete = nil
     }
 }
 

@@ -16,7 +16,7 @@ struct CacheExchange: Sendable {
     let limits: HTTPExchange.Limits
     /// Receives the outcome before the flight ends; called again at the end of the exchange if the exchange
     /// continues after the flight.
-    var ended: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
+    var reportOutcome: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
     /// Performs the exchange.
     ///
@@ -24,17 +24,17 @@ struct CacheExchange: Sendable {
     /// - Throws: The error of the transport or the sink.
     func run(into sink: any HTTPSink) async throws -> HTTPReply {
         var landed = ResponseCache.Landed.again
-        self.cache.runningExchanges.withLock { $0.began(self.request.name) }
+        self.cache.runningExchanges.withLock { $0.recordStart(of: self.request.resource) }
         defer {
-            self.cache.runningExchanges.withLock { $0.ended(self.request.name) }
+            self.cache.runningExchanges.withLock { $0.recordEnd(of: self.request.resource) }
             self.cache.land(landed, self.flight, of: self.name)
         }
         do {
             let reply = try await self.run(into: sink, &landed)
-            self.ended(.success(reply))
+            self.reportOutcome(.success(reply))
             return reply
         } catch {
-            self.ended(.failure(error))
+            self.reportOutcome(.failure(error))
             throw error
         }
     }
@@ -55,7 +55,7 @@ struct CacheExchange: Sendable {
                 }
                 if case HTTPError.authentication? = error as? HTTPError {
                     // The other callers may have other tokens.
-                    landed = .alone
+                    landed = .notShared
                 } else if !caching.sinkFailed, !Self.concernsCaller(error) {
                     landed = .unavailable(error)
                 }
@@ -67,13 +67,13 @@ struct CacheExchange: Sendable {
                 switch end {
                 case .forwarded(let reply, let response):
                     self.cache.tell(.fetched)
-                    landed = response.map { .stored($0) } ?? .alone
+                    landed = response.map { .stored($0) } ?? .notShared
                     return reply
                 case .validated(let response, let status):
                     let hit = CacheHit(response, at: self.cache.now)
                     let reply = try await self.cache.deliver(hit, status, to: self.request, into: sink)
                     self.cache.tell(.fetched)
-                    landed = status.isStored ? .stored(response) : .alone
+                    landed = status.isStored ? .stored(response) : .notShared
                     return reply
                 case .failed(let hit, let status):
                     failure = .status(status)
@@ -112,7 +112,7 @@ struct CacheExchange: Sendable {
     ) async throws -> HTTPReply {
         // The server may have processed the request: the safe assumption is a changed resource.
         if caching.hasSent, !self.request.call.method.isSafe, !self.request.call.isQuery {
-            await self.cache.invalidate(self.request.name, by: self.name)
+            await self.cache.invalidate(self.request.resource, by: self.name)
         }
         guard !caching.sinkFailed, !caching.hasForwarded else { throw error }
         return try await self.cache.deliverUnreached(self.forward, error, to: self.request, into: sink)
@@ -122,15 +122,15 @@ struct CacheExchange: Sendable {
     private var call: ValidatedCall {
         get throws(HTTPError) {
             var headers = self.request.call.call.headers
-            if let validator = self.forward.validated?.freshness.validator {
+            if let validator = self.forward.storedToValidate?.freshness.validator {
                 headers[validator.condition.name] = validator.condition.value
                 // RFC 9111, section 4.3.1: both conditions, for servers that support only one.
-                if let time = self.forward.validated?.headers[.lastModified], HTTPGrammar.isFieldValue(time),
+                if let time = self.forward.storedToValidate?.headers[.lastModified], HTTPGrammar.isFieldValue(time),
                     HTTPDate.parse(time, now: self.cache.now.date) != nil
                 {
                     headers[.ifModifiedSince] = time
                 }
-            } else if let completed = self.forward.completed, let tag = completed.strongTag {
+            } else if let completed = self.forward.storedToComplete, let tag = completed.strongTag {
                 headers[.range] = "bytes=\(completed.count)-"
                 headers[.ifRange] = tag
             } else {
@@ -171,9 +171,9 @@ struct CacheExchange: Sendable {
     }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
-        if let stored = self.forward.validated, reply.status == 304 {
+        if let stored = self.forward.storedToValidate, reply.status == 304 {
             // Another resource may have the same validator.
-            guard self.request.resource(of: reply) == self.request.name,
+            guard self.request.resource(of: reply) == self.request.resource,
                 let validator = stored.freshness.validator, validator.isMet(by: reply.headers)
             else { return .askAgain }
             let isUpdated = validator.isUpdated(by: reply.headers)
@@ -184,7 +184,7 @@ struct CacheExchange: Sendable {
         {
             return .failure(fallback)
         }
-        guard let completed = self.forward.completed, reply.status != 200 else {
+        guard let completed = self.forward.storedToComplete, reply.status != 200 else {
             return .response(self.stored(reply, sent))
         }
         guard reply.status == 206, let range = reply.headers[.contentRange].flatMap({ ContentRange($0)?.inMemory }),
@@ -226,7 +226,7 @@ struct CacheExchange: Sendable {
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
     /// Whether the request is a HEAD request whose response is compared with a stored response: RFC 9111,
     /// section 4.3.5.
-    var describes: Bool { self.forward.described != nil }
+    var describes: Bool { self.forward.storedToCompare != nil }
 
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         let names = StoredResponse.storedNames(reply.headers) ?? []
@@ -245,8 +245,8 @@ struct CacheExchange: Sendable {
 
     /// Ends the flight with a response that cannot be stored; waiters send separate requests.
     func endUnstored(_ reply: HTTPReply) {
-        self.ended(.success(reply))
-        self.cache.land(.alone, self.flight, of: self.name)
+        self.reportOutcome(.success(reply))
+        self.cache.land(.notShared, self.flight, of: self.name)
     }
 
     /// Removes the files of a response that cannot be stored.
@@ -269,7 +269,7 @@ struct CacheExchange: Sendable {
 
     /// Stores the validated response with the updates of a 304.
     nonisolated(nonsending) func storeValidated(_ response: StoredResponse) async -> Bool {
-        guard let former = self.forward.validated else { return false }
+        guard let former = self.forward.storedToValidate else { return false }
         return await self.replace(former, by: response)
     }
 
@@ -293,10 +293,10 @@ struct CacheExchange: Sendable {
             }
             return
         }
-        guard let stored = self.forward.described, reply.status < 500, !SupersedingResponse.isNeutral(reply)
+        guard let stored = self.forward.storedToCompare, reply.status < 500, !SupersedingResponse.isNeutral(reply)
         else { return }
-        guard self.request.resource(of: reply) == self.request.name, stored.isDescribed(by: reply) else {
-            return await self.cache.invalidate(self.request.name)
+        guard self.request.resource(of: reply) == self.request.resource, stored.isDescribed(by: reply) else {
+            return await self.cache.invalidate(self.request.resource)
         }
         guard stored.freshness.validator?.isUpdated(by: reply.headers) ?? true else { return }
         // RFC 9111, section 5.2.2.5: if the response to HEAD may not be stored, the stored response is out of

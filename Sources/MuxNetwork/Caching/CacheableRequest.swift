@@ -18,12 +18,12 @@ struct CacheableRequest: Sendable {
 
     let call: ValidatedCall
     /// The primary key of the cache: RFC 9111, section 2.
-    let name: String
+    let resource: String
     let control: HTTPRequestCacheControl
     let kind: Kind
 
     init(_ call: ValidatedCall) {
-        self.name = HTTPResourceName(call.call.url, of: call.origin).text
+        self.resource = HTTPResourceName(call.call.url, of: call.origin).text
         self.control = HTTPRequestCacheControl(call.call.headers[.cacheControl])
         self.kind = Self.kind(of: call)
         self.call = call
@@ -50,7 +50,7 @@ struct CacheableRequest: Sendable {
 /// compared by the identity of the authenticator, in addition to the value in the request.
 struct SelectingFields: Sendable {
     let headers: HTTPHeaders
-    var credentials: CallCredentials?
+    var credentials: CredentialsIdentity?
 
     /// The value of a field for the selection: the value in the request, and the identity of the
     /// authenticator if the authenticator may set the field.
@@ -61,7 +61,7 @@ struct SelectingFields: Sendable {
 
     /// The normalized values of `names` as text; empty without names.
     func text(of names: [HTTPHeaders.Name]) -> String {
-        StoredResponse.selecting(names, in: self)
+        StoredResponse.selectingValues(of: names, in: self)
             .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
             .sorted()
             .joined(separator: "\n")
@@ -72,7 +72,9 @@ extension CacheableRequest {
     var headers: HTTPHeaders { self.call.call.headers }
 
     /// The fields by which a stored response is selected.
-    var selecting: SelectingFields { SelectingFields(headers: self.headers, credentials: self.call.steps?.credentials) }
+    var selectingFields: SelectingFields {
+        SelectingFields(headers: self.headers, credentials: self.call.steps?.credentials)
+    }
 
     /// The handling of the request, with the stored responses of its URL.
     ///
@@ -137,7 +139,7 @@ extension CacheableRequest {
 
     /// The first of `stored` that is a response to the request, fresh or stale.
     private func hit(_ stored: [StoredResponse], at now: StoredResponse.Now) -> CacheHit? {
-        let fields = self.selecting
+        let fields = self.selectingFields
         // By index, because an iteration copies each response.
         for index in stored.indices where stored[index].isSelected(by: fields) {
             if let hit = self.hit(stored[index], at: now) { return hit }
@@ -164,7 +166,7 @@ extension CacheableRequest {
         case .whole, .range: guard response.part == nil else { return nil }
         case .validation:
             guard response.part == nil else { return nil }
-            isNotModified = response.status == 200 && self.isMet(by: response)
+            isNotModified = response.status == 200 && self.hasVersion(of: response)
         }
         var hit = CacheHit(response, at: now)
         (hit.places, hit.isNotModified) = (places, isNotModified)
@@ -172,7 +174,7 @@ extension CacheableRequest {
     }
 
     /// Whether the caller's version is the version of `response`: RFC 9111, section 4.3.2.
-    private func isMet(by response: StoredResponse) -> Bool {
+    private func hasVersion(of response: StoredResponse) -> Bool {
         if let tags = self.headers[.ifNoneMatch] {
             let own = response.headers[.eTag].map { HTTPGrammar.trimmed($0) }
             return HTTPDirective.elements(of: tags).contains { tag in
@@ -188,19 +190,19 @@ extension CacheableRequest {
     /// The request to the server, if no response of `stored` has the requested content.
     private func forward(withoutHitIn stored: [StoredResponse], at now: StoredResponse.Now) -> CacheForward {
         guard !stored.isEmpty else { return self.forward(.uriMiss) }
-        let fields = self.selecting
+        let fields = self.selectingFields
         let selected = stored.filter { $0.isSelected(by: fields) }
         guard !selected.isEmpty else { return self.forward(.varyMiss) }
         var forward = self.forward(.partial)
         if self.kind == .whole, self.call.method == .get, !self.control.noStore {
-            forward.completed = selected.first { response in
+            forward.storedToComplete = selected.first { response in
                 response.fileName == nil && response.part?.first == 0 && response.strongTag != nil
                     && !response.isEncoded
                     && CacheHit(response, at: now).timeToLive > .zero
             }
         }
         if self.call.method == .head, !self.control.noStore {
-            forward.described = selected.first { $0.part != nil }
+            forward.storedToCompare = selected.first { $0.part != nil }
         }
         forward.demandsServer = selected.contains { $0.body == .none }
         if forward.demandsServer { forward.reason = .stale }
@@ -227,9 +229,9 @@ extension CacheableRequest {
         // A condition of the caller is sent unchanged. A range is sent unchanged, too, because a part is not
         // validated.
         if self.kind == .whole, !self.control.noStore, response.freshness.validator != nil {
-            forward.validated = response
+            forward.storedToValidate = response
         }
-        if self.call.method == .head, !self.control.noStore { forward.described = response }
+        if self.call.method == .head, !self.control.noStore { forward.storedToCompare = response }
         forward.demandsServer = response.freshness.mustRevalidate
         guard !response.freshness.mustRevalidate, !response.isInvalidated, !self.control.noCache, !self.control.noStore
         else {
@@ -243,15 +245,15 @@ extension CacheableRequest {
         return forward
     }
 
-    /// The name of the resource of `reply`, which differs from ``name`` after a redirection inside the
+    /// The name of the resource of `reply`, which differs from ``resource`` after a redirection inside the
     /// transport.
-    func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.name }
+    func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.resource }
 
     /// Whether the request is for a range.
     var isForRange: Bool { if case .range = self.kind { true } else { false } }
 
     /// Whether `reply` may be stored as the response to GET.
-    func isSatisfied(by reply: HTTPReply) -> Bool {
+    func permitsStorage(of reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }
         // RFC 9110, section 9.3.3: the response to POST needs an explicit lifetime, and the URL of the
         // request in `Content-Location`.
@@ -260,7 +262,7 @@ extension CacheableRequest {
             let location = reply.headers[.contentLocation],
             let url = URLReference.url(location, relativeTo: reply.url ?? self.call.call.url)
         else { return false }
-        return HTTPResourceName(url)?.text == self.name
+        return HTTPResourceName(url)?.text == self.resource
     }
 
     /// The ``ResponseCache/FlightName/variant`` of the request: the values of the fields that select the
@@ -268,7 +270,7 @@ extension CacheableRequest {
     ///
     /// Requests for the same URL with equal variants share an exchange with the server. Without a stored
     /// response, the variant is empty.
-    func flightName(_ stored: [StoredResponse]) -> String {
-        stored.first.map { self.selecting.text(of: Array($0.selecting.keys)) } ?? ""
+    func flightVariant(_ stored: [StoredResponse]) -> String {
+        stored.first.map { self.selectingFields.text(of: Array($0.selectingValues.keys)) } ?? ""
     }
 }

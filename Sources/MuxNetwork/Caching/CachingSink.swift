@@ -9,12 +9,12 @@ protocol AttemptSink: HTTPSink {
 
 /// Drops a response that refuses the token, because the call is sent again with another token.
 final class RefusableSink: AttemptSink {
-    /// Ends the exchange, because the body of the 401 is longer than ``worthReading``.
+    /// Ends the exchange, because the body of the 401 is longer than ``refusalReadLimit``.
     ///
     /// A shorter body is read to its end, so that the connection can be reused.
     private struct Refused: Error {}
 
-    private static let worthReading = 64 << 10
+    private static let refusalReadLimit = 64 << 10
     private let call: HTTPCall
     private let sink: CachingSink
     /// The number of dropped bytes; `nil` if the response does not refuse the token.
@@ -40,7 +40,7 @@ final class RefusableSink: AttemptSink {
             return dropped
         }
         guard let dropped else { return try await self.sink.receive(bytes) }
-        if dropped > Self.worthReading { throw Refused() }
+        if dropped > Self.refusalReadLimit { throw Refused() }
     }
 }
 
@@ -58,7 +58,7 @@ final class CachingSink: AttemptSink {
     }
 
     /// Ends an exchange whose response is not usable.
-    private struct OfNoUse: Error {}
+    private struct UnusableResponse: Error {}
 
     private struct State: Sendable {
         var sent: CacheExchange.Sending
@@ -116,7 +116,7 @@ final class CachingSink: AttemptSink {
         await self.clear(head)
         switch meaning {
         case .notModified, .failure: break
-        case .askAgain: throw OfNoUse()
+        case .askAgain: throw UnusableResponse()
         case .response(let response):
             let isKept = response.map { $0.body != .none } ?? false
             let spool = isKept ? await self.exchange.spool(for: head) : nil
@@ -128,7 +128,7 @@ final class CachingSink: AttemptSink {
             if spool == nil, !self.exchange.describes { self.exchange.endUnstored(head) }
             try await self.pass(head, HTTPCacheStatus(forward: self.exchange.reason), spool)
         case .rest(let stored, _):
-            guard case .memory(let data) = stored.body else { throw OfNoUse() }
+            guard case .memory(let data) = stored.body else { throw UnusableResponse() }
             var reply = head
             reply.status = 200
             reply.headers = StoredResponse.updated(stored.headers, by: head.headers)
@@ -146,7 +146,7 @@ final class CachingSink: AttemptSink {
         case .response, .rest: break
         case .notModified, .failure, .askAgain, nil: return
         }
-        await self.keep(bytes)
+        await self.spoolPiece(bytes)
         try await self.sink.receive(bytes)
     }
 
@@ -174,7 +174,7 @@ final class CachingSink: AttemptSink {
     }
 
     /// Stores a copy of a piece; without room, the response is only passed on.
-    private func keep(_ bytes: Data) async {
+    private func spoolPiece(_ bytes: Data) async {
         // Moved out of the state, to avoid a copy of the bytes.
         guard var spool = self.state.withLock({ $0.spool.take() }) else { return }
         do {
@@ -210,9 +210,11 @@ final class CachingSink: AttemptSink {
         case .response(let response):
             // A response to HEAD that clears the cache does not update a stored response.
             if !(state.hasCleared && self.exchange.describes) { await self.exchange.applyEffects(head, self.sent) }
-            return Self.forwarded(state, head, await self.complete(response, state.spool, head))
+            return Self.forwarded(state, head, await self.storeResponse(response, state.spool, head))
         case .rest(let stored, let rest):
-            guard let rest = await self.completed(rest, state.spool) else { return Self.forwarded(state, head, nil) }
+            guard let rest = await self.responseWithBody(rest, state.spool) else {
+                return Self.forwarded(state, head, nil)
+            }
             guard !state.hasCleared, let whole = stored.combined(with: rest, limit: .max) else {
                 await self.exchange.drop(rest)
                 return Self.forwarded(state, head, nil)
@@ -221,10 +223,11 @@ final class CachingSink: AttemptSink {
         }
     }
 
-    private func complete(_ response: StoredResponse?, _ spool: BodySpool?, _ head: HTTPReply) async -> StoredResponse?
+    private func storeResponse(_ response: StoredResponse?, _ spool: BodySpool?, _ head: HTTPReply) async
+        -> StoredResponse?
     {
         guard let response, let spool else { return nil }
-        guard let complete = await self.completed(response, spool) else {
+        guard let complete = await self.responseWithBody(response, spool) else {
             await self.exchange.supersede(by: head, self.sent)
             return nil
         }
@@ -232,7 +235,7 @@ final class CachingSink: AttemptSink {
     }
 
     /// The response with its body.
-    private func completed(_ response: StoredResponse, _ spool: BodySpool?) async -> StoredResponse? {
+    private func responseWithBody(_ response: StoredResponse, _ spool: BodySpool?) async -> StoredResponse? {
         guard let spool, let body = await spool.finish() else { return nil }
         var response = response
         response.body = body

@@ -63,7 +63,7 @@ final class ClearedOrigins: Sendable {
     }
 
     /// Records a removal.
-    func note(_ origin: String, at now: Date) { self.state.withLock { $0.times[origin] = now } }
+    func recordRemoval(of origin: String, at now: Date) { self.state.withLock { $0.times[origin] = now } }
 
     /// Writes the time of an origin to disk.
     nonisolated(nonsending) func save(_ origin: String, at now: Date) async {
@@ -88,7 +88,7 @@ extension ResponseCache {
     nonisolated(nonsending) func clearOrigin(of resource: String, by own: FlightName) async {
         guard self.session == own.session else { return }
         let (origin, now) = (ClearedOrigins.origin(of: resource), self.now.date)
-        self.cleared.note(origin, at: now)
+        self.cleared.recordRemoval(of: origin, at: now)
         let prefix = origin + "/"
         for _ in 0..<2 {
             // Twice: see ``remove(_:)``.

@@ -11,7 +11,11 @@ extension ResponseCache {
         for request: CacheableRequest,
         in session: UInt64
     ) async throws {
-        let name = FlightName(resource: request.name, variant: request.flightName([hit.response]), session: session)
+        let name = FlightName(
+            resource: request.resource,
+            variant: request.flightVariant([hit.response]),
+            session: session
+        )
         let now = self.repository.time.now
         guard !self.engine.isInFlight(name), self.engine.withState({ $0.pauses[name]?.isOver(at: now) ?? true })
         else { return }
@@ -38,8 +42,8 @@ extension ResponseCache {
             session: name.session
         )
         var forward = CacheForward(reason: .stale)
-        if renewal.stale.freshness.validator != nil { forward.validated = renewal.stale }
-        if renewal.request.call.method == .head { forward.described = renewal.stale }
+        if renewal.stale.freshness.validator != nil { forward.storedToValidate = renewal.stale }
+        if renewal.request.call.method == .head { forward.storedToCompare = renewal.stale }
         var exchange = CacheExchange(
             cache: self,
             request: renewal.request,
@@ -49,18 +53,18 @@ extension ResponseCache {
             limits: limits
         )
         let hasEnded = Locked(false)
-        exchange.ended = { result in
+        exchange.reportOutcome = { result in
             let isFirst = hasEnded.withLock { hasEnded in
                 defer { hasEnded = true }
                 return !hasEnded
             }
-            if isFirst { self.renewed(name, result) }
+            if isFirst { self.recordRenewal(of: name, result) }
         }
         _ = try? await exchange.run(into: DroppingSink())
     }
 
     /// Handles the outcome of a renewal, before the end of its flight: a failure delays the next renewal.
-    private func renewed(_ name: FlightName, _ result: Result<HTTPReply, any Error>) {
+    private func recordRenewal(of name: FlightName, _ result: Result<HTTPReply, any Error>) {
         let retryAfter: Duration?
         switch result {
         case .success(let reply) where Self.isRenewed(reply):

@@ -55,7 +55,7 @@ extension ResponseCache {
         of name: FlightName
     ) async -> Bool {
         // Loads the other variants, which may be on disk only.
-        if self.settings.cacheKey != nil { _ = await self.stored(request.name) }
+        if self.settings.cacheKey != nil { _ = await self.stored(request.resource) }
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
         let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
             var isOfSession = false
@@ -63,19 +63,23 @@ extension ResponseCache {
                 isOfSession = self.session == name.session
             }
             guard isCurrent, isOfSession,
-                !running.isSuperseded(response, to: request.selecting, of: request.name, at: now)
+                !running.isSuperseded(response, to: request.selectingFields, of: request.resource, at: now)
             else { return nil }
-            let change = self.change(request.name) { stored in
+            let change = self.change(request.resource) { stored in
                 stored.insert(
                     response,
                     replacing: former,
-                    for: request.selecting,
+                    for: request.selectingFields,
                     partLimit: partLimit,
                     at: now
                 )
             }
             if let change, change.isStored, response.part == nil {
-                running.note(SupersedingResponse(response, to: request, isStored: true), of: request.name, at: now)
+                running.recordResponse(
+                    SupersedingResponse(response, to: request, isStored: true),
+                    of: request.resource,
+                    at: now
+                )
             }
             return change
         }
@@ -89,7 +93,7 @@ extension ResponseCache {
             await self.removeFiles(of: change.gone, except: change.isStored ? response : nil)
         }
         // The next process must not find the replaced response on disk.
-        if change.isStored, response.body == .none { await self.save(request.name) }
+        if change.isStored, response.body == .none { await self.save(request.resource) }
         return change.isStored
     }
 
@@ -104,7 +108,7 @@ extension ResponseCache {
         let now = self.now.date
         let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isEmpty: Bool)? in
             guard self.session == name.session else { return nil }
-            running.note(response, of: resource, at: now)
+            running.recordResponse(response, of: resource, at: now)
             return self.change(resource) { stored in
                 let change = stored.remove(supersededBy: response, at: now)
                 return change.isChanged ? (change.gone, stored.responses.isEmpty) : nil
@@ -221,7 +225,7 @@ extension ResponseCache {
             report = await self.responses.clear()
         }
         guard let folder else { return report }
-        if case .failure(let error) = await BlockingWork.run({ Result { try folder.end() } }) {
+        if case .failure(let error) = await BlockingWork.run({ Result { try folder.removeAllFiles() } }) {
             report.failures.append(error)
         }
         return report
@@ -235,7 +239,7 @@ extension ResponseCache: SessionParticipant {
                 (state.renewals, state.pauses) = ([:], [:])
                 self.countSession()
                 // Waiters send separate requests, with the credentials that their callers have now.
-                return (.success(.alone), ())
+                return (.success(.notShared), ())
             }.resumeWaiters
         }
     }
@@ -252,6 +256,6 @@ extension ResponseCache: SessionParticipant {
 
     func removeTraces() async throws {
         guard let folder else { return }
-        try await BlockingWork.run { Result { try folder.end() } }.get()
+        try await BlockingWork.run { Result { try folder.removeAllFiles() } }.get()
     }
 }

@@ -29,7 +29,7 @@ final class ResponseCache: SessionCounter {
         /// The server responded with this error status, and a stale response was used.
         case failed(Int)
         /// The response cannot be shared; each waiter sends a request.
-        case alone
+        case notShared
         /// The exchange ended early, such as by cancellation of its caller; each waiter tries again.
         case again
     }
@@ -150,7 +150,7 @@ final class ResponseCache: SessionCounter {
         let request = CacheableRequest(call)
         guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
             call.session.map({ $0 == self.session }) ?? true,
-            let stored = self.responses.requestedValue(key: request.name),
+            let stored = self.responses.requestedValue(key: request.resource),
             case .use(let hit) = request.decision(stored.responses, at: self.now), !hit.revalidates,
             !(300...399).contains(hit.response.status), case .memory(let body) = hit.response.body
         else { return nil }
@@ -178,7 +178,7 @@ final class ResponseCache: SessionCounter {
         // are not counted.
         var isCounted = request.kind == .other
         while true {
-            var stored = request.kind == .other ? [] : await self.stored(request.name)
+            var stored = request.kind == .other ? [] : await self.stored(request.resource)
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
             // A call of an ended session gets no stored response.
             if self.session != limits.session { stored = [] }
@@ -193,7 +193,7 @@ final class ResponseCache: SessionCounter {
                     if isCounted { self.tellIfStale(hit) } else { self.recordUse(of: hit) }
                     return reply
                 } catch is BodyFolder.Gone {
-                    self.forget(hit.response, of: request.name)
+                    self.forget(hit.response, of: request.resource)
                     hasFiles = false
                 } catch {
                     if !isCounted { self.recordUse(of: hit) }
@@ -202,12 +202,12 @@ final class ResponseCache: SessionCounter {
             case .forward(var forward):
                 // Parts are combined in memory. A content that is too long for memory is requested
                 // completely.
-                let total = forward.completed?.part?.total ?? .max
-                if total > self.settings.memoryBodyLimit { forward.completed = nil }
-                let isShared = forward.isShared && forward.completed == nil && waits < 3
+                let total = forward.storedToComplete?.part?.total ?? .max
+                if total > self.settings.memoryBodyLimit { forward.storedToComplete = nil }
+                let isShared = forward.isShared && forward.storedToComplete == nil && waits < 3
                 let name = FlightName(
-                    resource: request.name,
-                    variant: isShared ? request.flightName(stored) : "",
+                    resource: request.resource,
+                    variant: isShared ? request.flightVariant(stored) : "",
                     own: isShared ? 0 : self.engine.nextID(),
                     session: limits.session
                 )
@@ -233,8 +233,8 @@ final class ResponseCache: SessionCounter {
                     // shared exchange would have the same result: the request is sent separately. In the
                     // other cases the loop tries again.
                     switch landed {
-                    case .alone: waits = .max - 1
-                    case .stored(let response) where response.isSelected(by: request.selecting): waits = .max - 1
+                    case .notShared: waits = .max - 1
+                    case .stored(let response) where response.isSelected(by: request.selectingFields): waits = .max - 1
                     case .stored, .unavailable, .failed, .again: break
                     }
                 }
@@ -254,7 +254,7 @@ final class ResponseCache: SessionCounter {
         let landing = try await self.engine.enter(
             name,
             leads: true,
-            decide: { _ in .flyNoLonger(than: limit) { _, _, _, _ in .success(.alone) } },
+            decide: { _ in .flyNoLonger(than: limit) { _, _, _, _ in .success(.notShared) } },
             joined: { _, _ in met = .joined },
             left: { _ in met = .missed },
             arrived: { if counts, let met { self.tell(met) } }
@@ -289,7 +289,7 @@ final class ResponseCache: SessionCounter {
             case .failed(let status):
                 guard forward.toleratesFailure, let fallback = forward.fallback else { return nil }
                 return try await self.deliverStale(fallback, forward.reason, status, to: request, into: sink)
-            case .alone, .again: return nil
+            case .notShared, .again: return nil
             }
         } catch is BodyFolder.Gone {
             return nil
@@ -354,7 +354,7 @@ final class ResponseCache: SessionCounter {
                 do {
                     piece = try await BlockingWork.run { Result { try folder.piece(of: file, name, at: rest) } }.get()
                 } catch {
-                    self.forget(hit.response, of: request.name)
+                    self.forget(hit.response, of: request.resource)
                     throw HTTPError.transport(.truncated(expected: count, received: place))
                 }
             }

@@ -48,7 +48,7 @@ struct ResponseOrder: Sendable, Equatable {
 struct SupersedingResponse: Sendable {
     let order: ResponseOrder
     /// The values of the request fields in `Vary`, normalized; `nil` if any field may be significant.
-    fileprivate(set) var selecting: [HTTPHeaders.Name: String?]?
+    fileprivate(set) var selectingValues: [HTTPHeaders.Name: String?]?
     /// The fields of the request.
     let fields: SelectingFields
     /// Whether the response is stored.
@@ -86,9 +86,9 @@ struct SupersedingResponse: Sendable {
             !Self.isNeutral(reply)
         else { return nil }
         self.order = order
-        self.fields = request.selecting
-        self.selecting = StoredResponse.selectingNames(reply.headers).map {
-            StoredResponse.selecting($0, in: request.selecting)
+        self.fields = request.selectingFields
+        self.selectingValues = StoredResponse.selectingNames(reply.headers).map {
+            StoredResponse.selectingValues(of: $0, in: request.selectingFields)
         }
         self.reply = reply
         self.validator = HTTPValidator(reply.headers, receivedAt: now)
@@ -97,16 +97,16 @@ struct SupersedingResponse: Sendable {
             headers: reply.headers,
             receivedAt: now
         )
-        self.isStorable = self.selecting != nil && HTTPFreshness.of(response, heuristicLimit: .zero).isKept
+        self.isStorable = self.selectingValues != nil && HTTPFreshness.of(response, heuristicLimit: .zero).isKept
     }
 
     /// Makes a superseding response from a validated response that may no longer be stored, or from a stored
     /// response.
     init(_ validated: StoredResponse, to request: CacheableRequest, isStored: Bool = false) {
         self.order = validated.order
-        self.fields = request.selecting
+        self.fields = request.selectingFields
         self.isStored = isStored
-        self.selecting = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selecting
+        self.selectingValues = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selectingValues
     }
 
     /// Whether `stored` may remain, as the same version of the resource.
@@ -133,8 +133,8 @@ struct SupersedingResponse: Sendable {
 
     /// Whether the response matches a request with `fields`.
     func isSelected(by fields: SelectingFields) -> Bool {
-        guard let selecting else { return true }
-        return StoredResponse.selecting(Array(selecting.keys), in: fields) == selecting
+        guard let selectingValues else { return true }
+        return StoredResponse.selectingValues(of: Array(selectingValues.keys), in: fields) == selectingValues
     }
 }
 
@@ -146,19 +146,21 @@ struct RunningExchanges: Sendable {
     private var counts: [String: Int] = [:]
     private var superseding: [String: [SupersedingResponse]] = [:]
 
-    mutating func began(_ resource: String) { self.counts[resource, default: 0] += 1 }
+    mutating func recordStart(of resource: String) { self.counts[resource, default: 0] += 1 }
 
-    mutating func ended(_ resource: String) {
+    mutating func recordEnd(of resource: String) {
         let count = (self.counts[resource] ?? 1) - 1
         self.counts[resource] = count > 0 ? count : nil
         if count <= 0 { self.superseding[resource] = nil }
     }
 
     /// Records a response for the other running exchanges of its URL, if any.
-    mutating func note(_ response: SupersedingResponse, of resource: String, at now: Date) {
+    mutating func recordResponse(_ response: SupersedingResponse, of resource: String, at now: Date) {
         guard (self.counts[resource] ?? 0) > 1 else { return }
         var noted = self.superseding[resource] ?? []
-        let place = noted.firstIndex { $0.selecting == response.selecting && $0.isStored == response.isStored }
+        let place = noted.firstIndex {
+            $0.selectingValues == response.selectingValues && $0.isStored == response.isStored
+        }
         if let place {
             if response.order.relation(to: noted[place].order, at: now) != .older { noted[place] = response }
         } else {
@@ -175,7 +177,7 @@ struct RunningExchanges: Sendable {
         var newest = noted.dropFirst().reduce(noted[0]) { newest, next in
             next.order.relation(to: newest.order, at: now) == .newer ? next : newest
         }
-        (newest.selecting, newest.isStored) = (nil, false)
+        (newest.selectingValues, newest.isStored) = (nil, false)
         return newest
     }
 
@@ -193,7 +195,7 @@ struct RunningExchanges: Sendable {
     }
 
     /// The number of recorded responses of a URL.
-    func notedCount(of resource: String) -> Int { self.superseding[resource]?.count ?? 0 }
+    func recordedCount(of resource: String) -> Int { self.superseding[resource]?.count ?? 0 }
 
     /// The number of URLs with a running exchange.
     var count: Int { max(self.counts.count, self.superseding.count) }

@@ -32,7 +32,8 @@ extension StoredResponse {
         delay: Duration,
         heuristicLimit: Duration
     ) {
-        guard !request.control.noStore, request.isSatisfied(by: reply), request.resource(of: reply) == request.name
+        guard !request.control.noStore, request.permitsStorage(of: reply),
+            request.resource(of: reply) == request.resource
         else { return nil }
         // These responses are about the request, not the resource: not stored, even with a lifetime. Unlike a
         // neutral response, a 401 replaces a stored response: access to the resource has ended.
@@ -56,20 +57,20 @@ extension StoredResponse {
             ),
             heuristicLimit: heuristicLimit
         )
-        let isOfUse =
+        let isReusable =
             freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
             || (freshness.staleWhileRevalidate ?? .zero) > .zero || (freshness.staleIfError ?? .zero) > .zero
-        guard freshness.isKept, isOfUse || freshness.mustRevalidate else { return nil }
+        guard freshness.isKept, isReusable || freshness.mustRevalidate else { return nil }
         self.status = reply.status
         self.headers = Self.storable(reply.headers)
         self.url = reply.url
-        self.selecting = Self.selecting(names, in: request.selecting)
+        self.selectingValues = Self.selectingValues(of: names, in: request.selectingFields)
         self.isTransient = Self.areCredentials(names, of: request)
         self.freshness = freshness
         self.receivedAt = arrival.date
         self.received = arrival.moment
         self.part = part
-        self.body = isOfUse ? .memory(Data()) : .none
+        self.body = isReusable ? .memory(Data()) : .none
     }
 
     /// The stored response, updated by a 304 or by a response to HEAD: RFC 9111, sections 3.2, 4.3.4 and
@@ -97,7 +98,7 @@ extension StoredResponse {
             heuristicLimit: heuristicLimit
         )
         if let names = Self.storedNames(updated.headers) {
-            updated.selecting = Self.selecting(names, in: request.selecting)
+            updated.selectingValues = Self.selectingValues(of: names, in: request.selectingFields)
             updated.isTransient = Self.areCredentials(names, of: request)
             // A response that depends on credentials has no file.
             if updated.isTransient, updated.fileName != nil { updated.freshness.isKept = false }

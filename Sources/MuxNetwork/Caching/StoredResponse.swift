@@ -29,7 +29,7 @@ struct StoredResponse: Sendable, Equatable {
     /// have.
     ///
     /// For an encoded body, `Accept-Encoding` is included even without `Vary`.
-    var selecting: [HTTPHeaders.Name: String?] = [:]
+    var selectingValues: [HTTPHeaders.Name: String?] = [:]
     /// Whether the response depends on credentials of the request.
     ///
     /// If `true`, neither the credentials nor the response are written to disk.
@@ -111,7 +111,8 @@ struct StoredResponse: Sendable, Equatable {
     }
 
     /// The values of `names` in a request, normalized: RFC 9111, section 4.1.
-    static func selecting(_ names: [HTTPHeaders.Name], in fields: SelectingFields) -> [HTTPHeaders.Name: String?] {
+    static func selectingValues(of names: [HTTPHeaders.Name], in fields: SelectingFields) -> [HTTPHeaders.Name: String?]
+    {
         Dictionary(names.map { ($0, self.normalized(fields, $0)) }) { first, _ in first }
     }
 
@@ -128,7 +129,7 @@ struct StoredResponse: Sendable, Equatable {
 
     /// Whether the response matches a request with `fields`.
     func isSelected(by fields: SelectingFields) -> Bool {
-        self.selecting.allSatisfy { Self.normalized(fields, $0.key) == $0.value }
+        self.selectingValues.allSatisfy { Self.normalized(fields, $0.key) == $0.value }
     }
 
     /// The fields of a response without fields that may not be stored: RFC 9111, section 3.1.
@@ -179,7 +180,7 @@ extension StoredResponse: Codable {
             guard let name = field.first.flatMap({ HTTPHeaders.Name(rawValue: $0) }) else {
                 throw Self.damaged(decoder)
             }
-            self.selecting[name] = .some(field.count > 1 ? field[1] : nil)
+            self.selectingValues[name] = .some(field.count > 1 ? field[1] : nil)
         }
         self.freshness = try record.decode(HTTPFreshness.self, forKey: .freshness)
         self.receivedAt = try record.decode(Date.self, forKey: .received)
@@ -214,7 +215,7 @@ extension StoredResponse: Codable {
         let fields = self.headers.fields.filter { $0.name != .setCookie }
         try record.encode(fields.map { [$0.name.rawValue, $0.value] }, forKey: .fields)
         try record.encodeIfPresent(self.url, forKey: .url)
-        let selecting = self.selecting.map { [$0.key.rawValue] + ($0.value.map { [$0] } ?? []) }
+        let selecting = self.selectingValues.map { [$0.key.rawValue] + ($0.value.map { [$0] } ?? []) }
         try record.encode(selecting.sorted { $0[0] < $1[0] }, forKey: .selecting)
         try record.encode(self.freshness, forKey: .freshness)
         try record.encode(self.receivedAt, forKey: .received)

@@ -42,14 +42,14 @@ struct ClientChain: Sendable {
         var call = call
         // All attempts, and a token, belong to the session in which the call began.
         call.session = self.cache?.session
-        guard usesAuthenticator, let token else { return try await self.repeated(call) }
+        guard usesAuthenticator, let token else { return try await self.sendWithRetries(call) }
         if self.cache != nil, token.isBelowCache {
             call.steps = token
-            return try await self.repeatedForToken { try await self.repeated(call) }
+            return try await self.retryingTokenFailures { try await self.sendWithRetries(call) }
         }
-        return try await self.repeatedForToken {
+        return try await self.retryingTokenFailures {
             try await token.send(call, isCurrent: { true }) { call, mayRefuse in
-                let reply = try await self.repeated(call)
+                let reply = try await self.sendWithRetries(call)
                 return mayRefuse && HTTPResponse(request: call.call, reply: reply).refusesToken ? nil : reply
             }
         }
@@ -58,7 +58,7 @@ struct ClientChain: Sendable {
     /// Retries a failure to get a token according to the policy, with any method.
     ///
     /// No request was sent, or the last response of the server was a refusal of the token (401).
-    private func repeatedForToken(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
+    private func retryingTokenFailures(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard let policy = self.configuration.retry else { return try await send() }
         let loop = RetryLoop(policy, time: self.time)
         return try await loop.runPlainly { _ -> Result<HTTPReply, any Error> in
@@ -73,7 +73,7 @@ struct ClientChain: Sendable {
     }
 
     /// Sends a call, and sends the call again after a transient failure if the configuration permits.
-    private func repeated(_ call: ValidatedCall) async throws -> HTTPReply {
+    private func sendWithRetries(_ call: ValidatedCall) async throws -> HTTPReply {
         guard let policy = self.configuration.retry, policy.repeatsUnsafeWork || call.call.isRepeatable else {
             return try await self.attempt(call)
         }
@@ -141,7 +141,7 @@ final class TokenStep: CallSteps {
         self.identity = AuthenticatorRegistry.shared.identity(of: authenticator)
     }
 
-    var credentials: CallCredentials { self.identity.credentials }
+    var credentials: CredentialsIdentity { self.identity.credentials }
 
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
@@ -190,8 +190,8 @@ private final class AuthenticatorIdentity: Sendable {
         self.names = Locked(Set(names))
     }
 
-    var credentials: CallCredentials {
-        CallCredentials(authenticator: self.name, names: self.names.withLock(\.self))
+    var credentials: CredentialsIdentity {
+        CredentialsIdentity(authenticator: self.name, names: self.names.withLock(\.self))
     }
 
     /// Records the header fields of a token.

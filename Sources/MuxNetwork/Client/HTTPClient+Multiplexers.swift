@@ -55,7 +55,7 @@ extension HTTPClient {
         // Refreshes the multiplexer after a change of the resource, until the multiplexer's deallocation.
         resource.index.attach(
             refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
-            isKnown: { [weak multiplexer] _ in multiplexer != nil }
+            isInUse: { [weak multiplexer] _ in multiplexer != nil }
         )
         return multiplexer
     }
@@ -128,7 +128,7 @@ extension HTTPClient {
         // Refreshes a key after a change of the key's resource, until the map's deallocation.
         resources.index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },
-            isKnown: { [weak map] in map?.isKnown(key: $0) ?? false }
+            isInUse: { [weak map] in map?.isKnown(key: $0) ?? false }
         )
         return map
     }
@@ -225,7 +225,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         guard var persistence = self.named(persistence) else { return nil }
         persistence.changedAt = { entry in
             let key = key(entry)
-            return self.noted(key, self.request(key)).flatMap { self.index.changedAt($0) }
+            return self.recordResource(of: key, self.request(key)).flatMap { self.index.changedAt($0) }
         }
         return persistence
     }
@@ -254,13 +254,13 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
     where Request.Output == Value {
         try self.choice.check(self.cacheKey)
         let request = self.request(key)
-        _ = self.noted(key, request)
+        _ = self.recordResource(of: key, request)
         return try await self.conditionalFetch(request, before)
     }
 
-    private func noted(_ key: Key, _ request: Request) -> HTTPResourceName? {
+    private func recordResource(of key: Key, _ request: Request) -> HTTPResourceName? {
         let name = (try? self.conditionalFetch.client.url(of: request)).flatMap { HTTPResourceName($0) }
-        if let name { self.index.note(key, name) }
+        if let name { self.index.recordKey(key, of: name) }
         return name
     }
 }

@@ -10,7 +10,7 @@ package final class InvalidationInterceptor: Sendable {
     /// Receives changes.
     package protocol Listener: AnyObject, Sendable {
         /// The resource `name` has changed.
-        func changed(_ name: HTTPResourceName)
+        func resourceChanged(_ name: HTTPResourceName)
     }
 
     private struct State: Sendable {
@@ -42,11 +42,11 @@ package final class InvalidationInterceptor: Sendable {
         guard !call.method.isSafe, !call.isQuery else { return try await next() }
         do {
             let reply = try await next()
-            self.changed(Self.resources(changedBy: call, reply))
+            self.recordChanges(of: Self.resources(changedBy: call, reply))
             return reply
         } catch {
             // The server may have processed the request: the safe assumption is a changed resource.
-            self.changed(Set([call.call.url].compactMap { HTTPResourceName($0) }))
+            self.recordChanges(of: Set([call.call.url].compactMap { HTTPResourceName($0) }))
             throw error
         }
     }
@@ -64,7 +64,7 @@ package final class InvalidationInterceptor: Sendable {
         return Set(([url] + named.filter { HTTPOrigin($0) == call.origin }).compactMap { HTTPResourceName($0) })
     }
 
-    private func changed(_ names: Set<HTTPResourceName>) {
+    private func recordChanges(of names: Set<HTTPResourceName>) {
         guard !names.isEmpty else { return }
         let now = self.time.now
         let listeners = self.state.withLock { state in
@@ -75,7 +75,7 @@ package final class InvalidationInterceptor: Sendable {
             }
             return state.listeners.compactMap(\.listener)
         }
-        for listener in listeners { for name in names { listener.changed(name) } }
+        for listener in listeners { for name in names { listener.resourceChanged(name) } }
     }
 
     /// The number of places for listeners, including places of deallocated listeners.
@@ -114,9 +114,9 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         /// The number of keys above which keys that are neither in memory nor in flight are removed.
         var limit = 1_000
         /// The keys that were recorded since the start of a running removal; `nil` if none runs.
-        var notedInPrune: Set<Key>?
+        var recordedInPrune: Set<Key>?
         var refresh: @Sendable (Key) -> Void = { _ in }
-        var isKnown: @Sendable (Key) -> Bool = { _ in true }
+        var isInUse: @Sendable (Key) -> Bool = { _ in true }
     }
 
     private let state = Locked(State())
@@ -132,20 +132,20 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
     /// multiplexer.
     package func attach(
         refresh: @escaping @Sendable (Key) -> Void,
-        isKnown: @escaping @Sendable (Key) -> Bool
+        isInUse: @escaping @Sendable (Key) -> Bool
     ) {
         self.state.withLock { state in
             state.refresh = refresh
-            state.isKnown = isKnown
+            state.isInUse = isInUse
         }
         self.invalidation.listen(self)
     }
 
     /// Records `name` as the resource of `key`.
-    package func note(_ key: Key, _ name: HTTPResourceName) {
+    package func recordKey(_ key: Key, of name: HTTPResourceName) {
         let isCrowded = self.state.withLock { state in
             if state.keys[name, default: []].insert(key).inserted { state.count += 1 }
-            state.notedInPrune?.insert(key)
+            state.recordedInPrune?.insert(key)
             return state.count > state.limit
         }
         if isCrowded { self.prune() }
@@ -155,23 +155,23 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
     ///
     /// A key that is recorded again during the removal has become known, and stays.
     private func prune() {
-        let start: (keys: [HTTPResourceName: Set<Key>], isKnown: @Sendable (Key) -> Bool)? = self.state.withLock {
+        let start: (keys: [HTTPResourceName: Set<Key>], isInUse: @Sendable (Key) -> Bool)? = self.state.withLock {
             state in
-            guard state.notedInPrune == nil else { return nil }
-            state.notedInPrune = []
-            return (state.keys, state.isKnown)
+            guard state.recordedInPrune == nil else { return nil }
+            state.recordedInPrune = []
+            return (state.keys, state.isInUse)
         }
-        guard let (old, isKnown) = start else { return }
-        let gone = old.mapValues { $0.filter { !isKnown($0) } }.filter { !$0.value.isEmpty }
+        guard let (old, isInUse) = start else { return }
+        let gone = old.mapValues { $0.filter { !isInUse($0) } }.filter { !$0.value.isEmpty }
         self.state.withLock { state in
-            let noted = state.notedInPrune ?? []
+            let recorded = state.recordedInPrune ?? []
             for (name, keys) in gone {
-                state.keys[name]?.subtract(keys.subtracting(noted))
+                state.keys[name]?.subtract(keys.subtracting(recorded))
                 if state.keys[name]?.isEmpty ?? false { state.keys[name] = nil }
             }
             state.count = state.keys.values.reduce(0) { $0 + $1.count }
             state.limit = max(1_000, state.count * 2)
-            state.notedInPrune = nil
+            state.recordedInPrune = nil
         }
     }
 
@@ -180,7 +180,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         self.invalidation.timeSinceChange(of: name).map { self.time.now.advanced(by: .zero - $0) }
     }
 
-    package func changed(_ name: HTTPResourceName) {
+    package func resourceChanged(_ name: HTTPResourceName) {
         let (keys, refresh) = self.state.withLock { ($0.keys[name] ?? [], $0.refresh) }
         for key in keys { refresh(key) }
     }

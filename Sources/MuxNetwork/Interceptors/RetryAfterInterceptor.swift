@@ -26,7 +26,7 @@ package final class RetryAfterInterceptor: Sendable {
         var call = call
         call.admit = { [weak self] (origin) throws(HTTPError) in try self?.admit(origin) }
         let reply = try await next(call)
-        self.note(reply, call)
+        self.recordPause(reply, call)
         return reply
     }
 
@@ -42,7 +42,7 @@ package final class RetryAfterInterceptor: Sendable {
         if let pause { throw .transport(.serverBusy(retryAfter: pause)) }
     }
 
-    private func note(_ reply: HTTPReply, _ call: ValidatedCall) {
+    private func recordPause(_ reply: HTTPReply, _ call: ValidatedCall) {
         guard [403, 429, 503].contains(reply.status), let origin = reply.url.map({ HTTPOrigin($0) }) ?? call.origin,
             let pause = reply.headers.retryAfter(now: self.wallTime()), pause > .zero
         else { return }

@@ -4,7 +4,7 @@
 /// token nor a connection.
 protocol CallSteps: AnyObject, Sendable {
     /// The identity of the credentials that the steps add, known before the token.
-    var credentials: CallCredentials { get }
+    var credentials: CredentialsIdentity { get }
 
     /// Runs the steps for a call.
     ///
@@ -25,7 +25,7 @@ protocol CallSteps: AnyObject, Sendable {
 }
 
 /// The identity of a call's credentials before the token is known, for the `Vary` key of stored responses.
-struct CallCredentials: Sendable {
+struct CredentialsIdentity: Sendable {
     /// Identifies the authenticator.
     let authenticator: String
     /// The header fields that a token may set.

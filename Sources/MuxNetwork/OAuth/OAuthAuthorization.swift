@@ -83,7 +83,7 @@ public struct OAuthAuthorization: Sendable {
     ///   not come from ``issuer``, or is incomplete.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
-        guard self.isHome(callback) else { throw .foreignRedirect(.address) }
+        guard self.matchesRedirectURI(callback) else { throw .foreignRedirect(.address) }
         for pair in (callback.query(percentEncoded: true) ?? "").split(separator: "&") {
             let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
             let name = PercentEncoding.decode(parts[0], plusIsBlank: true)
@@ -108,7 +108,7 @@ public struct OAuthAuthorization: Sendable {
     }
 
     /// Whether a redirection has the scheme, host, port and path of ``redirectURI``.
-    private func isHome(_ callback: URL) -> Bool {
+    private func matchesRedirectURI(_ callback: URL) -> Bool {
         guard let home = URLReference.url(self.redirectURI, relativeTo: nil) else { return false }
         func place(_ url: URL) -> [String?] {
             let path = url.path(percentEncoded: true)

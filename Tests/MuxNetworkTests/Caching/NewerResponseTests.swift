@@ -410,8 +410,8 @@ struct NewerResponseTests {
         let date = Date(timeIntervalSince1970: 1_000_000)
         let now = StoredResponse.Now(moment: Moment(nanoseconds: 0), date: date)
         var exchanges = RunningExchanges()
-        exchanges.began(url.absoluteString)
-        exchanges.began(url.absoluteString)
+        exchanges.recordStart(of: url.absoluteString)
+        exchanges.recordStart(of: url.absoluteString)
         func request(_ language: Int) throws -> CacheableRequest {
             CacheableRequest(try ValidatedCall(HTTPCall(url: url, headers: [.acceptLanguage: String(language)])))
         }
@@ -419,9 +419,9 @@ struct NewerResponseTests {
         for number in 0..<1_000 {
             let order = ResponseOrder(date: nil, sent: UInt64(number + 100), completed: UInt64(number + 101))
             let newer = try #require(SupersedingResponse(refused, to: request(number), order, at: date))
-            exchanges.note(newer, of: url.absoluteString, at: date)
+            exchanges.recordResponse(newer, of: url.absoluteString, at: date)
         }
-        #expect(exchanges.notedCount(of: url.absoluteString) <= 65)
+        #expect(exchanges.recordedCount(of: url.absoluteString) <= 65)
 
         let kept = Self.reply("1", ["Cache-Control": "max-age=60", "Vary": "Accept-Language"])
         for (number, sent, isSuperseded) in [(0, 1, true), (999, 1, true), (2_000, 500, true), (999, 2_000, false)] {
@@ -431,7 +431,7 @@ struct NewerResponseTests {
             )
             response.sent = UInt64(sent)
             #expect(
-                exchanges.isSuperseded(response, to: request.selecting, of: url.absoluteString, at: date)
+                exchanges.isSuperseded(response, to: request.selectingFields, of: url.absoluteString, at: date)
                     == isSuperseded,
                 "\(number) \(sent)"
             )

@@ -218,14 +218,14 @@ struct ChangedResourceTests {
         let time = TimeSource(self.world.clock)
         let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)
         let refreshed = Locked<[Int]>([])
-        index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isKnown: { $0 >= 9_000 })
+        index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isInUse: { $0 >= 9_000 })
         let names = (0..<10_000).compactMap { URL(string: "http://a/\($0)") }.compactMap { HTTPResourceName($0) }
 
-        for (number, name) in names.enumerated() { index.note(number, name) }
+        for (number, name) in names.enumerated() { index.recordKey(number, of: name) }
 
         #expect(index.count <= 3_000)
-        index.changed(names[9_500])
-        index.changed(names[3])
+        index.resourceChanged(names[9_500])
+        index.resourceChanged(names[3])
         #expect(refreshed.withLock { $0 } == [9_500])
     }
 
@@ -236,15 +236,15 @@ struct ChangedResourceTests {
         let refreshed = Locked<[Int]>([])
         index.attach(
             refresh: { key in refreshed.withLock { $0.append(key) } },
-            isKnown: { key in
-                if key == 7 { index.note(key, names[key]) }
+            isInUse: { key in
+                if key == 7 { index.recordKey(key, of: names[key]) }
                 return false
             }
         )
 
-        for (number, name) in names.enumerated() { index.note(number, name) }
+        for (number, name) in names.enumerated() { index.recordKey(number, of: name) }
 
-        for number in 6...8 { index.changed(names[number]) }
+        for number in 6...8 { index.resourceChanged(names[number]) }
         #expect(refreshed.withLock { $0 } == [7])
     }
 
