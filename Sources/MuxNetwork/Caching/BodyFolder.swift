@@ -11,7 +11,7 @@ import MuxKit
 /// session removes the subfolders of other sessions. If the name of the folder is a digest, the folder also
 /// has a file `owner` with the full name.
 final class BodyFolder: Sendable {
-    /// The file is of another session, missing, or unreadable.
+    /// The body or the file is missing, unreadable, or of another session.
     struct Gone: Error {}
 
     private struct Use: Sendable {
@@ -24,6 +24,7 @@ final class BodyFolder: Sendable {
         /// The folder of the session; `nil` until the folder is opened.
         var path: String?
         var files: [String: Use] = [:]
+        /// The size of all files, in bytes.
         var used: Int64 = 0
         var lastUse: UInt64 = 0
         /// Whether the next opening removes all files.
@@ -41,7 +42,7 @@ final class BodyFolder: Sendable {
 
         /// Forgets the least recently used files above `limit`.
         ///
-        /// - Returns: The names of the files, for their removal.
+        /// - Returns: The names of the files, which the caller removes.
         mutating func evict(limit: Int64) -> [String] {
             var gone: [String] = []
             guard self.used > limit else { return gone }
@@ -54,6 +55,7 @@ final class BodyFolder: Sendable {
     }
 
     private static let prefix = "bodies-"
+    /// The maximum length of one read, in bytes.
     private static let pieceSize = 256 << 10
 
     /// The maximum size of all files, in bytes.
@@ -116,7 +118,7 @@ final class BodyFolder: Sendable {
         for name in gone { try? self.fileSystem.removeFile(FilePath.join(path, name)) }
     }
 
-    /// Marks all files for removal at the next opening; does not block.
+    /// Closes the folder, and marks all files for removal at the next opening; does not block.
     func abandon() {
         self.state.withLock { state in
             state = State()
@@ -150,7 +152,7 @@ final class BodyFolder: Sendable {
 
     // MARK: - Files
 
-    /// The file of an incomplete body.
+    /// The open file of an incomplete body; readable even after the removal of the file.
     struct Growing: Sendable {
         fileprivate let file: OpenFile
         fileprivate let name: String
@@ -249,7 +251,8 @@ final class BodyFolder: Sendable {
     ///
     /// The file may be removed afterwards: an open file remains readable.
     ///
-    /// - Throws: ``Gone`` without a file of this name and length, or if the file is unreadable.
+    /// - Throws: ``Gone`` without a file of this name and length, or if the file is unreadable; the file is
+    ///   then removed.
     func read(_ name: String, count: Int, piece places: Range<Int>) throws -> (OpenFile, Data) {
         guard let path = self.state.withLock({ $0.path }), Self.isName(name) else { throw Gone() }
         do {

@@ -3,7 +3,7 @@ struct CacheHit: Sendable {
     var response: StoredResponse
     /// The current age of the response: RFC 9111, section 4.2.3.
     var age: Duration
-    /// The remaining lifetime; negative for a stale response.
+    /// The remaining lifetime; zero or negative for a stale response.
     var timeToLive: Duration
     /// The requested bytes of the body, counted from the first stored byte; `nil` for all.
     var places: Range<Int>?
@@ -31,9 +31,10 @@ struct CacheForward: Sendable {
     var reason: HTTPCacheStatus.Forward
     /// The stored response to validate, for a conditional request.
     var storedToValidate: StoredResponse?
-    /// The stored response to use if the server cannot be reached: RFC 9111, section 4.2.4.
+    /// The stored response, usually stale, to use if the server cannot be reached: RFC 9111, section 4.2.4.
     var fallback: CacheHit?
-    /// Whether the stored response has `must-revalidate` or `no-cache`: RFC 9111, section 5.2.2.2.
+    /// Whether the result without a connection is status 504, because the stored response has
+    /// `must-revalidate` or `no-cache`: RFC 9111, section 5.2.2.2.
     var demandsServer = false
     /// Whether ``fallback`` may also replace an error response of the server: RFC 5861, section 4.
     var toleratesFailure = false
@@ -41,7 +42,7 @@ struct CacheForward: Sendable {
     var storedToCompare: StoredResponse?
     /// The stored part that the response completes: RFC 9111, section 3.4.
     var storedToComplete: StoredResponse?
-    /// Whether equal requests share the response.
+    /// Whether concurrent requests with equal fields can share the response.
     var isShared = false
 
     /// Removes the condition and the range that the cache adds to the request.

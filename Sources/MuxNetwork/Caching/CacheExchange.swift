@@ -4,9 +4,8 @@ import MuxKit
 /// One exchange with the server: sends the request, then passes the response to the caller and into the
 /// cache.
 ///
-/// Runs on the task of the first caller, or of a background revalidation. The exchange always ends its
-/// flight: with the stored response, with a failure, or without a result. Without a result, each waiter tries
-/// again, or sends a separate request.
+/// Runs on the task of the first caller, or of a background revalidation. The flight ends with a
+/// ``ResponseCache/Landed``: at the end of the exchange, or earlier by ``endUnstored(_:)``.
 struct CacheExchange: Sendable {
     let cache: ResponseCache
     let request: CacheableRequest
@@ -14,8 +13,8 @@ struct CacheExchange: Sendable {
     let name: ResponseCache.FlightName
     let flight: FlightID
     let limits: HTTPExchange.Limits
-    /// Receives the outcome before the flight ends; called again at the end of the exchange if the exchange
-    /// continues after the flight.
+    /// Receives the outcome before the flight ends; called again at the end of the exchange if
+    /// ``endUnstored(_:)`` has ended the flight earlier.
     var reportOutcome: @Sendable (Result<HTTPReply, any Error>) -> Void = { _ in }
 
     /// Performs the exchange.
@@ -39,6 +38,8 @@ struct CacheExchange: Sendable {
         }
     }
 
+    /// Sends the request until a response is usable; only the first request has a condition or a range of
+    /// the cache.
     private func run(into sink: any HTTPSink, _ landed: inout ResponseCache.Landed) async throws -> HTTPReply {
         var exchange = self
         self.cache.tell(.fetchStarted)
@@ -54,7 +55,7 @@ struct CacheExchange: Sendable {
                     continue
                 }
                 if case HTTPError.authentication? = error as? HTTPError {
-                    // The other callers may have other tokens.
+                    // The waiters may have other tokens.
                     landed = .notShared
                 } else if !caching.sinkFailed, !Self.concernsCaller(error) {
                     landed = .unavailable(error)
@@ -77,7 +78,8 @@ struct CacheExchange: Sendable {
                     return reply
                 case .failed(let hit, let status):
                     failure = .status(status)
-                    // Without the body of the stored response, the error of the server is the response.
+                    // If the body is missing (`Gone`), the request is sent again, and the caller gets the
+                    // response of the server, even an error.
                     (exchange.forward.fallback, exchange.forward.toleratesFailure) = (nil, false)
                     let reason = self.forward.reason
                     let reply = try await self.cache.deliverStale(hit, reason, status, to: self.request, into: sink)
@@ -96,7 +98,7 @@ struct CacheExchange: Sendable {
         }
     }
 
-    /// Whether an error concerns only this caller, and not the waiters for the response.
+    /// Whether an error has a cause in the call of this caller: waiters then try again.
     private static func concernsCaller(_ error: any Error) -> Bool {
         switch error as? HTTPError {
         case .transport(.bodyTooLarge, _), .preparation: true
@@ -104,7 +106,7 @@ struct CacheExchange: Sendable {
         }
     }
 
-    /// Handles a failed exchange: delivers a stored response, or throws `error`.
+    /// Handles a failed exchange: delivers a stored response or a 504, or throws `error`.
     private func failed(
         _ error: any Error,
         _ caching: CachingSink,
@@ -142,17 +144,17 @@ struct CacheExchange: Sendable {
 
     // MARK: - For the sink
 
-    /// The meaning of a response's head.
+    /// The effect of a response, determined from its head.
     enum Meaning: Sendable {
         /// The response goes to the caller, and is stored if a response to store is given.
         case response(StoredResponse?)
-        /// The stored response has not changed; with `isUpdated`, the value has the fields of the 304.
+        /// The stored response is current; with `isUpdated`, the value has the fields of the 304.
         ///
-        /// RFC 9111, section 4.3.4, excludes some updates.
+        /// A strong tag does not update a response with a weak tag: RFC 9111, section 4.3.4.
         case notModified(StoredResponse, isUpdated: Bool)
-        /// The body completes the stored response: RFC 9111, section 3.4.
+        /// The body completes the stored part, the first value: RFC 9111, section 3.4.
         case rest(of: StoredResponse, StoredResponse)
-        /// The server reports an error, and a stale response is permitted.
+        /// The server reports an error, and this stored response replaces the error.
         case failure(CacheHit)
         /// The response does not fit the condition or range that the cache added: the request is sent again
         /// without the added condition or range.
@@ -165,14 +167,14 @@ struct CacheExchange: Sendable {
         let number: UInt64
     }
 
-    /// Returns the time and the next number, for a request that is sent now.
+    /// Returns the current time, and the number of a request that is sent now.
     func beginSending() -> Sending {
         Sending(moment: self.cache.repository.time.now, number: self.cache.engine.nextID())
     }
 
     func meaning(of reply: HTTPReply, _ sent: Sending) -> Meaning {
         if let stored = self.forward.storedToValidate, reply.status == 304 {
-            // Another resource may have the same validator.
+            // After a redirection, another resource may have the same validator.
             guard self.request.resource(of: reply) == self.request.resource,
                 let validator = stored.freshness.validator, validator.isMet(by: reply.headers)
             else { return .askAgain }
@@ -224,10 +226,10 @@ struct CacheExchange: Sendable {
     }
 
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
-    /// Whether the request is a HEAD request whose response is compared with a stored response: RFC 9111,
-    /// section 4.3.5.
+    /// Whether the response to HEAD is compared with a stored response: RFC 9111, section 4.3.5.
     var describes: Bool { self.forward.storedToCompare != nil }
 
+    /// A spool for the body of `reply`: in memory only if the response depends on credentials.
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {
         let names = StoredResponse.storedNames(reply.headers) ?? []
         let isTransient = StoredResponse.areCredentials(names, of: self.request)
@@ -252,6 +254,7 @@ struct CacheExchange: Sendable {
     /// Removes the files of a response that cannot be stored.
     nonisolated(nonsending) func drop(_ response: StoredResponse) async { await self.cache.removeFiles(of: [response]) }
 
+    /// - Returns: Whether the response is stored.
     nonisolated(nonsending) func store(_ response: StoredResponse) async -> Bool {
         var response = response
         response.completed = self.cache.engine.nextID()
@@ -273,7 +276,7 @@ struct CacheExchange: Sendable {
         return await self.replace(former, by: response)
     }
 
-    /// Stores an update of a stored response, or removes the stored response if the update must not be kept.
+    /// Stores an update of a stored response; removes the stored response if the update forbids the storage.
     private nonisolated(nonsending) func replace(_ former: StoredResponse, by response: StoredResponse) async -> Bool {
         var response = response
         response.completed = self.cache.engine.nextID()
@@ -299,8 +302,7 @@ struct CacheExchange: Sendable {
             return await self.cache.invalidate(self.request.resource)
         }
         guard stored.freshness.validator?.isUpdated(by: reply.headers) ?? true else { return }
-        // RFC 9111, section 5.2.2.5: if the response to HEAD may not be stored, the stored response is out of
-        // date.
+        // With `no-store` in the response to HEAD, the stored response is removed.
         _ = await self.replace(stored, by: self.validated(stored, by: reply, sent))
     }
 }

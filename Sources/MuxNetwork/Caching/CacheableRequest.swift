@@ -5,19 +5,19 @@ import MuxKit
 struct CacheableRequest: Sendable {
     /// The kind of content that the request asks for.
     enum Kind: Sendable, Equatable {
-        /// The complete content; also a HEAD request.
+        /// The complete content; also a HEAD request, even with `Range`.
         case whole
         /// A range of the content.
         case range(HTTPByteRange)
         /// The caller has a version, and asks whether the version is current: RFC 9110, sections 13.1.2 and
         /// 13.1.3.
         case validation
-        /// No stored response can be the response, such as for another method or several ranges.
+        /// No stored response is usable: another method, a body, several ranges, or another condition.
         case other
     }
 
     let call: ValidatedCall
-    /// The primary key of the cache: RFC 9111, section 2.
+    /// The URL as ``HTTPResourceName/text``, the primary key of the cache: RFC 9111, section 2.
     let resource: String
     let control: HTTPRequestCacheControl
     let kind: Kind
@@ -60,6 +60,8 @@ struct SelectingFields: Sendable {
     }
 
     /// The normalized values of `names` as text; empty without names.
+    ///
+    /// No field value contains NUL, so a missing field and an empty field have different texts.
     func text(of names: [HTTPHeaders.Name]) -> String {
         StoredResponse.selectingValues(of: names, in: self)
             .map { "\($0.key.canonical):\($0.value ?? "\u{0}")" }
@@ -71,17 +73,17 @@ struct SelectingFields: Sendable {
 extension CacheableRequest {
     var headers: HTTPHeaders { self.call.call.headers }
 
-    /// The fields by which a stored response is selected.
+    /// The fields of the request for the selection, with the identity of the credentials of a later step.
     var selectingFields: SelectingFields {
         SelectingFields(headers: self.headers, credentials: self.call.steps?.credentials)
     }
 
-    /// The handling of the request, with the stored responses of its URL.
+    /// Decides whether a stored response of the URL is used.
     ///
     /// - Parameters:
     ///   - stored: The stored responses of the URL, most recently stored first.
     ///   - now: The current time.
-    ///   - staleLimit: The time after the lifetime in which a response may be used without a connection.
+    ///   - staleLimit: The time after the lifetime in which a response may replace an unreachable server.
     /// - Returns: The decision.
     func decision(
         _ stored: [StoredResponse],
@@ -89,7 +91,7 @@ extension CacheableRequest {
         staleLimit: Duration = .zero
     ) -> CacheDecision {
         guard self.call.method == .get || self.call.method == .head else {
-            // RFC 9111, section 5.2.1.7: the cache has no stored response for another method.
+            // A stored response is used for GET and HEAD only, so `only-if-cached` excludes other methods.
             return self.control.onlyIfCached ? .refuse : .forward(CacheForward(reason: .method))
         }
         let decision = self.unrestrictedDecision(stored, at: now, staleLimit)
@@ -97,7 +99,7 @@ extension CacheableRequest {
         return decision
     }
 
-    /// The decision for GET and HEAD, as if the request permitted a request to the server.
+    /// The decision for GET and HEAD, as if the request had no `only-if-cached`.
     private func unrestrictedDecision(
         _ stored: [StoredResponse],
         at now: StoredResponse.Now,
@@ -109,6 +111,8 @@ extension CacheableRequest {
             return .forward(self.forward(.request, validating: hit, staleLimit: .zero))
         }
         if self.permits(hit) { return .use(hit) }
+        // RFC 5861, section 3. The request must be for the complete content, because the revalidation sends
+        // the same request.
         let stale = Duration.zero - hit.timeToLive
         let freshness = hit.response.freshness
         if stale >= .zero, let granted = freshness.limitSinceExpiry(freshness.staleWhileRevalidate), stale <= granted,
@@ -124,10 +128,11 @@ extension CacheableRequest {
         return .forward(self.forward(reason, validating: hit, staleLimit: staleLimit))
     }
 
-    /// Whether the request accepts a stored response of this age: RFC 9111, sections 4.2 and 5.2.1.
+    /// Whether the request accepts the age and the remaining lifetime of `hit`: RFC 9111, sections 4.2 and
+    /// 5.2.1.
     private func permits(_ hit: CacheHit) -> Bool {
         if let limit = self.control.maxAge, hit.age > limit {
-            // RFC 8246, section 2: a reload does not validate a fresh immutable response.
+            // RFC 8246, section 2: a reload (`max-age=0`) does not validate a fresh immutable response.
             guard limit == .zero, hit.response.isImmutable, hit.timeToLive > .zero else { return false }
         }
         if hit.timeToLive > (self.control.minFresh ?? .zero) { return true }
@@ -147,8 +152,8 @@ extension CacheableRequest {
         return nil
     }
 
-    /// `response` as a response to the request, fresh or stale; `nil` if `response` lacks the requested
-    /// content.
+    /// `response` as a response to the request, fresh or stale; `nil` if the requested content is not
+    /// stored.
     private func hit(_ response: consuming StoredResponse, at now: StoredResponse.Now) -> CacheHit? {
         guard response.body != .none else { return nil }
         var places: Range<Int>?
@@ -163,6 +168,7 @@ extension CacheableRequest {
                 requested.upperBound <= first + response.count
             else { return nil }
             places = (requested.lowerBound - first)..<(requested.upperBound - first)
+        // RFC 9110, section 14.2: a range applies to a 200 only; for another status the range is ignored.
         case .whole, .range: guard response.part == nil else { return nil }
         case .validation:
             guard response.part == nil else { return nil }
@@ -173,7 +179,7 @@ extension CacheableRequest {
         return hit
     }
 
-    /// Whether the caller's version is the version of `response`: RFC 9111, section 4.3.2.
+    /// Whether the caller's condition names the version of `response`: RFC 9111, section 4.3.2.
     private func hasVersion(of response: StoredResponse) -> Bool {
         if let tags = self.headers[.ifNoneMatch] {
             let own = response.headers[.eTag].map { HTTPGrammar.trimmed($0) }
@@ -187,7 +193,7 @@ extension CacheableRequest {
         return (changed.flatMap(date) ?? response.receivedAt) <= since
     }
 
-    /// The request to the server, if no response of `stored` has the requested content.
+    /// The parameters of the request to the server, if no response of `stored` has the requested content.
     private func forward(withoutHitIn stored: [StoredResponse], at now: StoredResponse.Now) -> CacheForward {
         guard !stored.isEmpty else { return self.forward(.uriMiss) }
         let fields = self.selectingFields
@@ -204,21 +210,22 @@ extension CacheableRequest {
         if self.call.method == .head, !self.control.noStore {
             forward.storedToCompare = selected.first { $0.part != nil }
         }
+        // An entry without a body records `must-revalidate` or `no-cache`.
         forward.demandsServer = selected.contains { $0.body == .none }
         if forward.demandsServer { forward.reason = .stale }
         return forward
     }
 
-    /// The request to the server, without a stored response; the callers add stored responses.
+    /// The parameters of a request to the server, before the callers add stored responses.
     private func forward(_ reason: HTTPCacheStatus.Forward) -> CacheForward {
-        // Other requests share only the complete response to an unrestricted GET.
+        // The waiters of a shared exchange can use only the complete response to an unrestricted GET.
         let isShared = self.kind == .whole && self.call.method == .get
         let control = self.control
         let isRestricted = control.noStore || control.noCache || control.maxAge != nil || control.minFresh != nil
         return CacheForward(reason: reason, isShared: isShared && !isRestricted)
     }
 
-    /// The request to the server that validates the stored response of `hit`.
+    /// The parameters of a request to the server, although the response of `hit` is stored.
     private func forward(
         _ reason: HTTPCacheStatus.Forward,
         validating hit: CacheHit,
@@ -226,8 +233,7 @@ extension CacheableRequest {
     ) -> CacheForward {
         var forward = self.forward(reason)
         let response = hit.response
-        // A condition of the caller is sent unchanged. A range is sent unchanged, too, because a part is not
-        // validated.
+        // Only for the complete content: a condition or a range of the caller is sent unchanged.
         if self.kind == .whole, !self.control.noStore, response.freshness.validator != nil {
             forward.storedToValidate = response
         }
@@ -245,14 +251,15 @@ extension CacheableRequest {
         return forward
     }
 
-    /// The name of the resource of `reply`, which differs from ``resource`` after a redirection inside the
-    /// transport.
+    /// The resource of `reply`; differs from ``resource`` after a redirection inside the transport.
     func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.resource }
 
     /// Whether the request is for a range.
     var isForRange: Bool { if case .range = self.kind { true } else { false } }
 
-    /// Whether `reply` may be stored as the response to GET.
+    /// Whether the request permits the storage of `reply` as the response to a later GET.
+    ///
+    /// A response to HEAD is not stored, but can update a stored response.
     func permitsStorage(of reply: HTTPReply) -> Bool {
         if self.call.method == .get { return self.kind != .other }
         // RFC 9110, section 9.3.3: the response to POST needs an explicit lifetime, and the URL of the
@@ -265,11 +272,10 @@ extension CacheableRequest {
         return HTTPResourceName(url)?.text == self.resource
     }
 
-    /// The ``ResponseCache/FlightName/variant`` of the request: the values of the fields that select the
-    /// first response of `stored`.
+    /// The ``ResponseCache/FlightName/variant`` of the request: the request's values of the fields that the
+    /// first response of `stored` depends on.
     ///
-    /// Requests for the same URL with equal variants share an exchange with the server. Without a stored
-    /// response, the variant is empty.
+    /// Without a stored response, the variant is empty.
     func flightVariant(_ stored: [StoredResponse]) -> String {
         stored.first.map { self.selectingFields.text(of: Array($0.selectingValues.keys)) } ?? ""
     }

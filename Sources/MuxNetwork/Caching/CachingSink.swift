@@ -14,6 +14,7 @@ final class RefusableSink: AttemptSink {
     /// A shorter body is read to its end, so that the connection can be reused.
     private struct Refused: Error {}
 
+    /// In bytes.
     private static let refusalReadLimit = 64 << 10
     private let call: HTTPCall
     private let sink: CachingSink
@@ -57,10 +58,11 @@ final class CachingSink: AttemptSink {
         case askAgain
     }
 
-    /// Ends an exchange whose response is not usable.
+    /// Ends an exchange with a response that is not usable; the request is sent again.
     private struct UnusableResponse: Error {}
 
     private struct State: Sendable {
+        /// The start of the last attempt, or of the exchange before the first attempt.
         var sent: CacheExchange.Sending
         var hasSent = false
         var meaning: CacheExchange.Meaning?
@@ -120,11 +122,14 @@ final class CachingSink: AttemptSink {
         case .response(let response):
             let isKept = response.map { $0.body != .none } ?? false
             let spool = isKept ? await self.exchange.spool(for: head) : nil
+            // Without a body, the entry only records that each use needs the server.
             if !isKept, let response {
                 _ = await self.exchange.store(response)
             } else if spool == nil {
                 await self.exchange.supersede(by: head, self.sent)
             }
+            // Before the body: waiters need not wait for a response that is not stored. An update by a HEAD
+            // response is stored later, and a flight that has ended stores nothing.
             if spool == nil, !self.exchange.describes { self.exchange.endUnstored(head) }
             try await self.pass(head, HTTPCacheStatus(forward: self.exchange.reason), spool)
         case .rest(let stored, _):
@@ -163,8 +168,9 @@ final class CachingSink: AttemptSink {
         return reply
     }
 
-    /// The end of an exchange after the response was passed on; the head reports whether the response is
-    /// stored.
+    /// The end of an exchange after the response was passed on.
+    ///
+    /// Unlike the head that the sink got, the final head reports whether the response is stored.
     private static func forwarded(_ state: State, _ head: HTTPReply, _ response: StoredResponse?) -> End {
         var status = state.status
         if response == nil { status?.isStored = false }
@@ -173,7 +179,8 @@ final class CachingSink: AttemptSink {
         return .forwarded(reply, response)
     }
 
-    /// Stores a copy of a piece; without room, the response is only passed on.
+    /// Stores a copy of a piece; after a failure, such as a body that is too long, the response is only
+    /// passed on.
     private func spoolPiece(_ bytes: Data) async {
         // Moved out of the state, to avoid a copy of the bytes.
         guard var spool = self.state.withLock({ $0.spool.take() }) else { return }
@@ -234,7 +241,8 @@ final class CachingSink: AttemptSink {
         return await self.exchange.store(complete) ? complete : nil
     }
 
-    /// The response with its body.
+    /// The response with the collected body; `nil` without a complete body, or if the length of a part is
+    /// wrong.
     private func responseWithBody(_ response: StoredResponse, _ spool: BodySpool?) async -> StoredResponse? {
         guard let spool, let body = await spool.finish() else { return nil }
         var response = response

@@ -13,7 +13,8 @@ public import MuxKit
 /// - A stale response is validated with the server (`ETag`, `Last-Modified`), and returned if unchanged.
 /// - `Vary` separates variants.
 /// - A range is cut from a stored response.
-/// - A change (POST, PUT, PATCH, DELETE) makes the stored responses of its URL stale.
+/// - After a POST, PUT, PATCH or DELETE with a status from 200 to 399, or without a response, the stored
+///   responses of the URL require validation.
 /// - RFC 5861 defines the use of a stale response during its revalidation, or in place of an error.
 /// - The directives of a request's own `Cache-Control` are obeyed.
 ///
@@ -28,9 +29,9 @@ public import MuxKit
 ///
 /// **Concurrent calls.** GET requests for one URL with equal `Vary` fields share an exchange. A request with
 /// a body, a condition, a range, or one of the directives `no-store`, `no-cache`, `max-age` and `min-fresh`
-/// has its own exchange. The task of the first request performs the exchange. The other requests wait for the
-/// stored response, no longer than their own time-out and deadline. A request that gets no usable response is
-/// sent separately.
+/// has its own exchange, and so has a request that completes a stored part. The task of the first request
+/// performs the exchange. The other requests wait for the stored response, no longer than their own time-out
+/// and deadline. A request that gets no usable response is sent separately.
 ///
 /// **A client's steps.** If the authenticator has a session or is a `DependencyRunner`, a client whose
 /// transport is a cache gets a token only for a request to the server: a fresh stored response needs neither
@@ -47,35 +48,37 @@ public import MuxKit
 /// has a session or is a `DependencyRunner` identifies the variant: separate authenticators share no
 /// responses, and a renewed token selects the same response. With any other authenticator, the text of the
 /// token identifies the variant. If the cache was made without a repository, and the account of a request
-/// with credentials is unknown, the response is not stored. The account is unknown if the app sends a call
-/// without a client, or if an outer transport makes a new call in a detached task.
+/// with credentials is unknown, the request bypasses the cache. The account is unknown if the app sends a
+/// call without a client, or if an outer transport makes a new call in a detached task.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
-/// removes the stored responses of the origin of the response.
+/// removes the stored responses of the response's origin.
 ///
 /// **A failing server.** Background revalidations pause after a failure (``Configuration/errorBackoff``).
 /// After a 403, 429 or 503 with `Retry-After`, the cache sends no request to the origin until the end of the
-/// pause. A fresh response, or a permitted stale response, is used. If the stored response has
-/// `must-revalidate` or `no-cache`, the result is a response with status 504. Otherwise the request fails
-/// with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
+/// pause, at most for an hour. A fresh response, or a permitted stale response, is used. If the stored
+/// response has `must-revalidate` or `no-cache`, the result is a response with status 504. Otherwise the
+/// request fails with ``HTTPError/TransportFailure/serverBusy(retryAfter:)``.
 ///
 /// **On disk.** With a ``Configuration/cacheKey``, each save of the repository writes the responses, except
 /// responses that depend on credentials (`Vary`). Long bodies are written to files on arrival. Without a key,
 /// all responses stay in memory, and long bodies are not stored. The header field `Set-Cookie` is never
 /// written to disk.
 ///
-/// **After a failure.** A failure to store a response never fails the request. If the server cannot be
-/// reached, a stale response is used (``Configuration/staleLimit``). If the stored response has
-/// `must-revalidate` or `no-cache`, the result is a response with status 504 (RFC 9111, section 5.2.2.2).
-/// Otherwise, without a usable stored response, the error of the transport is thrown.
+/// **After a failure.** A failure to store a response does not fail the request. If the server cannot be
+/// reached, the stored response is used up to ``Configuration/staleLimit`` after the lifetime, unless the
+/// request has `no-cache` or `no-store`. If the stored response has `must-revalidate` or `no-cache`, the
+/// result is a response with status 504 (RFC 9111, section 5.2.2.2). Otherwise, without a usable stored
+/// response, the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
     /// The cache of the repository of the initialiser; `nil` without a repository.
     private let ownCache: ResponseCache?
-    /// Otherwise one cache per repository: the end of an account's session removes its stored responses.
+    /// Without ``ownCache``, one cache per repository: the end of a session removes only the responses of
+    /// this session.
     private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     fileprivate let base: any HTTPTransport
-    /// Refuses calls for the session of another repository; kept, so that the mismatch is reported once.
+    /// The mismatch of the first call for the session of another repository; reported only once.
     private let mismatch = Locked<RepositoryChoice?>(nil)
 
     /// Makes a cache.
@@ -129,7 +132,7 @@ public final class CachingTransport: HTTPTransport {
         }
     }
 
-    /// All caches; if no request has made a cache, the cache for requests without an account.
+    /// ``ownCache``, otherwise all caches; if no request has made a cache, the cache without an account.
     private var all: [ResponseCache] {
         let made = self.ownCache == nil ? self.caches.withLock(\.self) : []
         return made.isEmpty ? [self.cache(in: nil)] : made
@@ -168,7 +171,8 @@ public final class CachingTransport: HTTPTransport {
     ///
     /// - Parameter call: The request.
     /// - Returns: The response, with any status.
-    /// - Throws: The error of the wrapped transport, or `MuxError.repositoryMismatch`.
+    /// - Throws: The error of the wrapped transport; ``HTTPError/TransportFailure/serverBusy(retryAfter:)``
+    ///   during a pause of `Retry-After`; `MuxError.repositoryMismatch`.
     public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.transport(for: call).send(call) }
 
     /// Sends a request and passes the response, or a stored response, to `sink`.
@@ -177,7 +181,8 @@ public final class CachingTransport: HTTPTransport {
     ///   - call: The request.
     ///   - sink: Receives the head, then the body piece by piece.
     /// - Returns: The head of the response, after the end of the body.
-    /// - Throws: The error of the wrapped transport or the sink, or `MuxError.repositoryMismatch`.
+    /// - Throws: The error of the wrapped transport or the sink; an ``HTTPError``, during a pause of
+    ///   `Retry-After` or if a stored body becomes unreadable; `MuxError.repositoryMismatch`.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         try await self.transport(for: call).stream(call, into: sink)
     }
@@ -258,7 +263,7 @@ extension CachingTransport {
         /// The maximum size of all files of long bodies, in bytes, for each repository.
         public var diskLimit: Int
 
-        /// The maximum length of a stored body, in bytes.
+        /// The maximum length of a stored body, in bytes, in memory or in a file.
         public var bodyLimit: Int
 
         /// The folder of long bodies, which no other cache may use; ignored without a ``cacheKey``.
@@ -284,7 +289,8 @@ extension CachingTransport {
         /// The pause between a failed background revalidation and the next revalidation; by default 1 second.
         ///
         /// During the pause the stale response is used. The pause doubles with each further failure of the
-        /// same response, up to a minute. A longer `Retry-After` of the server is obeyed, up to an hour.
+        /// same response, up to a minute, or to this value if longer. A longer `Retry-After` of the server is
+        /// obeyed, up to an hour.
         public var errorBackoff: Duration
 
         /// Makes a configuration; each parameter sets the property with its name.

@@ -51,7 +51,7 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// Whether the response came from a concurrent exchange of another request.
     public var isCollapsed = false
 
-    /// The remaining lifetime of the response; negative for a stale response.
+    /// The remaining lifetime of the response; zero or negative for a stale response.
     public var timeToLive: Duration?
 
     /// Additional information from the cache.

@@ -1,10 +1,12 @@
 package import Foundation
 
 /// The lifetime and reuse rules of a response's value: RFC 9111 for a private cache, and RFC 5861.
+///
+/// The property names are keys on disk: after a rename, stored responses are unreadable.
 package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// Whether the value may be cached.
     package var isKept = true
-    /// The age of the value at its arrival (RFC 9111, section 4.2.3).
+    /// The age of the value at the arrival (RFC 9111, section 4.2.3).
     package var age = Duration.zero
     /// Whether a stale value requires validation before reuse, even in place of an error.
     package var mustRevalidate = false
@@ -28,8 +30,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
 
     /// Extends a stale limit by the time since the end of the lifetime at the arrival (``overdue``).
     ///
-    /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` if the
-    /// server stated no limit, or if the limit is zero.
+    /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` if `limit`
+    /// is `nil` or zero.
     func limitSinceExpiry(_ limit: Duration?) -> Duration? {
         limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
     }
@@ -111,6 +113,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         guard response.method == .get || response.method == .head, response.status != .partialContent else {
             return false
         }
+        // 5.2.2.3: with `must-understand`, the status decides, even with `no-store`.
         let isUnderstood = self.heuristicallyCacheable.contains(response.status) || response.status == .notModified
         if control.mustUnderstand { return isUnderstood }
         guard !control.noStore else { return false }

@@ -1,6 +1,8 @@
 package import Foundation
 
 /// Identifies one version of a resource: RFC 9110, section 8.8.
+///
+/// The case names are keys on disk: after a rename, stored responses are unreadable.
 package enum HTTPValidator: Sendable, Hashable, Codable {
     /// The unchanged entity tag, including quotation marks, if any.
     case entityTag(String)
@@ -82,9 +84,8 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
 
     /// Whether `text` is a tag without quotation marks.
     ///
-    /// Some servers send such invalid tags, and accept the tags if sent back unchanged.
-    ///
-    /// Such a tag does not count as strong: range requests do not use the tag.
+    /// Some servers send such invalid tags, and accept the tags if sent back unchanged. A bare tag does not
+    /// count as strong, so the cache adds no range with such a tag.
     private static func isBareTag(_ text: String) -> Bool {
         !text.isEmpty && text != "*" && text != "W/"
             && text.utf8.allSatisfy { $0 != 0x22 && $0 != 0x2c && ((0x21...0x7e).contains($0) || $0 >= 0x80) }

@@ -3,17 +3,18 @@ import MuxKit
 
 /// The time of the last removal of all stored responses, for each origin: W3C Clear Site Data.
 ///
-/// Responses in memory are removed at once. A response that is only on disk can only be found by its URL.
-/// Therefore the time of the removal is kept, and an older response is removed at the next use of its URL.
+/// Responses in memory are removed at once. A response that is only on disk can be found only by the URL.
+/// Therefore the time of the removal is recorded, and an older response is removed at the next use of the
+/// URL.
 final class ClearedOrigins: Sendable {
     private struct State: Sendable {
         /// The times by origin.
         var times: [String: Date] = [:]
-        /// Origins without a time on disk.
+        /// The origins whose time was read from disk, and is missing.
         var unaffected: Set<String> = []
     }
 
-    /// A service may use any number of origins; a dropped origin is read again.
+    /// The maximum number of origins in memory without a time; a dropped origin is read again.
     private static let mostUnaffected = 1_000
 
     private let state = Locked(State())

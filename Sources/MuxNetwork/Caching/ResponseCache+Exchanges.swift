@@ -17,6 +17,7 @@ extension ResponseCache {
         guard let steps = call.steps else { return try await self.attempt(call, limits, into: sink) }
         var call = call
         call.steps = nil
+        // The time in the steps, such as a wait for a token, does not count towards the deadline.
         var waiting = self.time.now
         let isCurrent = { self.session == limits.session }
         return try await steps.send(call, isCurrent: isCurrent) { call, mayRefuse in
@@ -33,7 +34,7 @@ extension ResponseCache {
         }
     }
 
-    /// Sends one request, unless the server has asked for a pause.
+    /// Sends one request, unless the origin has asked for a pause (`Retry-After`).
     private nonisolated(nonsending) func attempt(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
@@ -52,6 +53,7 @@ extension ResponseCache {
     ) async throws -> HTTPReply {
         var limits = limits
         if let base = self.base as? ResponseCache {
+            // The cache below has other session numbers; no session has the number `.max`.
             limits.session = limits.session == self.session ? base.session : .max
         }
         if let base = self.base as? any ValidatedTransport, CachingTransport.endsInSystemTransport(base) {
@@ -69,7 +71,7 @@ extension ResponseCache {
         }
     }
 
-    /// Ends the flight of an exchange.
+    /// Ends the flight of an exchange; without effect on waiters if the flight has ended already.
     func land(_ landed: Landed, _ flight: FlightID, of name: FlightName) {
         self.engine.land(flight, of: name, failed: false) { _, _ in
             .success(landed)

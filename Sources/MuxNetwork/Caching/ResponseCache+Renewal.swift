@@ -29,6 +29,7 @@ extension ResponseCache {
         )
     }
 
+    /// Performs the revalidation of a flight that ``startRenewal(of:for:in:)`` has started.
     func renew(_ name: FlightName, _ flight: FlightID) async {
         let renewal = self.engine.withState { $0.renewals.removeValue(forKey: name) }
         guard self.engine.workBegins(flight, of: name, { _, _, _, _ in }) else { return }
@@ -52,6 +53,7 @@ extension ResponseCache {
             flight: flight,
             limits: limits
         )
+        // The exchange can report an outcome twice: the first outcome counts.
         let hasEnded = Locked(false)
         exchange.reportOutcome = { result in
             let isFirst = hasEnded.withLock { hasEnded in
@@ -63,7 +65,7 @@ extension ResponseCache {
         _ = try? await exchange.run(into: DroppingSink())
     }
 
-    /// Handles the outcome of a renewal, before the end of its flight: a failure delays the next renewal.
+    /// Records the outcome of a renewal, before the flight ends: a failure delays the next renewal.
     private func recordRenewal(of name: FlightName, _ result: Result<HTTPReply, any Error>) {
         let retryAfter: Duration?
         switch result {
@@ -82,7 +84,7 @@ extension ResponseCache {
         }
     }
 
-    /// Whether the server has confirmed the stored response, whatever its status, or has sent a new response.
+    /// Whether the server has confirmed the stored response, or has sent a new response.
     ///
     /// Server errors and neutral responses (``SupersedingResponse/isNeutral(_:)``) do not count.
     private static func isRenewed(_ reply: HTTPReply) -> Bool {

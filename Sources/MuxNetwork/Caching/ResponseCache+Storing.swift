@@ -17,8 +17,8 @@ extension ResponseCache {
         return []
     }
 
-    /// A spool that collects the body of a response; `nil` if the announced body is too long, or its file
-    /// cannot be created.
+    /// A spool that collects the body of a response; `nil` if the announced body is too long, or the file for
+    /// the body cannot be created.
     nonisolated(nonsending) func spool(for reply: HTTPReply, usesFiles: Bool) async -> BodySpool? {
         var folder = usesFiles ? self.folder : nil
         if let opened = folder, (try? await self.open(opened)) == nil { folder = nil }
@@ -31,6 +31,7 @@ extension ResponseCache {
         return spool
     }
 
+    /// Opens the folder for the current session, unless the folder is open.
     nonisolated(nonsending) func open(_ folder: BodyFolder) async throws {
         let epoch = try await self.repository.currentEpoch()
         guard !folder.isOpen(epoch: epoch) else { return }
@@ -54,7 +55,8 @@ extension ResponseCache {
         _ flight: FlightID,
         of name: FlightName
     ) async -> Bool {
-        // Loads the other variants, which may be on disk only.
+        // Loads the other variants, which may be on disk only, so that the entry in memory contains all
+        // variants.
         if self.settings.cacheKey != nil { _ = await self.stored(request.resource) }
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
         let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
@@ -138,7 +140,8 @@ extension ResponseCache {
     ///
     /// - Parameters:
     ///   - resource: The URL.
-    ///   - body: Changes the stored responses; may be called several times. Returns `nil` for no change.
+    ///   - body: Changes the stored responses; called again if the entry has changed since the read. Returns
+    ///     `nil` for no change.
     /// - Returns: The result of the last call of `body`.
     private func change<R>(_ resource: String, _ body: (inout StoredResponses) -> R?) -> R? {
         while true {
@@ -155,13 +158,14 @@ extension ResponseCache {
         }
     }
 
+    /// Removes the files of `responses`, except the file of `kept`.
     nonisolated(nonsending) func removeFiles(of responses: [StoredResponse], except kept: StoredResponse? = nil) async {
         guard let folder else { return }
         let names = responses.compactMap(\.fileName).filter { $0 != kept?.fileName }
         if !names.isEmpty { await BlockingWork.run { for name in names { folder.remove(name) } } }
     }
 
-    /// Removes a stored response whose body is gone.
+    /// Removes a stored response without a usable body from memory.
     func forget(_ response: StoredResponse, of resource: String) {
         self.runningExchanges.withLock { _ in
             _ = self.change(resource) { stored -> Void? in
@@ -172,7 +176,7 @@ extension ResponseCache {
         }
     }
 
-    /// Makes the stored responses of a URL stale, even within their lifetime: RFC 9111, section 4.4.
+    /// Marks the stored responses of a URL for validation, even within the lifetime: RFC 9111, section 4.4.
     ///
     /// Stored responses that are not in memory are removed. Running exchanges of the URL cannot store their
     /// responses.
@@ -183,6 +187,7 @@ extension ResponseCache {
     nonisolated(nonsending) func invalidate(_ resource: String, by own: FlightName? = nil) async {
         self.runningExchanges.withLock { _ in self.fence(except: own) { $0 == resource } }
         let known = await self.stored(resource)
+        // Fenced again: an exchange may have begun during the read.
         let isMarked = self.runningExchanges.withLock { _ -> Bool in
             self.fence(except: own) { $0 == resource }
             return self.change(resource) { stored -> Bool? in

@@ -12,7 +12,8 @@ final class ResponseCache: SessionCounter {
     struct FlightName: Hashable, Sendable {
         /// The URL, as ``HTTPResourceName/text``.
         let resource: String
-        /// The values of the request fields that the first stored response depends on; empty if not shared.
+        /// The request's values of the fields that the first stored response depends on; empty without a
+        /// stored response, and for an exchange that is not shared.
         let variant: String
         /// A unique number for an exchange that is not shared; otherwise 0.
         var own: UInt64 = 0
@@ -24,11 +25,12 @@ final class ResponseCache: SessionCounter {
     enum Landed: Sendable {
         /// The stored response.
         case stored(StoredResponse)
-        /// The exchange failed without a complete response.
+        /// The exchange failed without a complete response; each waiter uses a stored response, or fails.
         case unavailable(any Error)
         /// The server responded with this error status, and a stale response was used.
         case failed(Int)
-        /// The response cannot be shared; each waiter sends a request.
+        /// No response can be shared, the waiter has reached its time limit, or the session has ended; the
+        /// waiter sends a separate request.
         case notShared
         /// The exchange ended early, such as by cancellation of its caller; each waiter tries again.
         case again
@@ -43,6 +45,7 @@ final class ResponseCache: SessionCounter {
     /// The state under the engine's lock.
     struct State: Sendable {
         var statistics = MuxRepository.Statistics()
+        /// The parameters of flights for revalidations, until the flight begins.
         var renewals: [FlightName: Renewal] = [:]
         /// The pauses after failed renewals.
         var pauses: [FlightName: FailurePause] = [:]
@@ -73,7 +76,7 @@ final class ResponseCache: SessionCounter {
     /// The running exchanges.
     ///
     /// The lock is held while a response is stored, and while exchanges are fenced. Therefore a fenced
-    /// exchange stores no response.
+    /// exchange stores no response. Taken before the lock of ``engine`` and the lock of ``responses``.
     let runningExchanges = Locked(RunningExchanges())
 
     init(
@@ -98,12 +101,15 @@ final class ResponseCache: SessionCounter {
         self.cleared = cleared
         let cacheKey = options.cacheKey.map { MultiplexerMap<String, StoredResponses>.CacheKey($0) }
         var persistence = cacheKey?.persistence
+        // A removal of all responses of the origin makes older entries on disk stale.
         persistence?.changedAt = { resource in
             let time = cleared.time(of: ClearedOrigins.origin(of: resource.key))
             let age = time.map { HTTPDeltaSeconds.duration(repository.wallTime().timeIntervalSince($0)) }
             return age.map { repository.time.now.advanced(by: .zero - $0) }
         }
         self.responses = MultiplexerMap(
+            // The map is only a store: `HTTPFreshness` decides about the use of a response, and exchanges
+            // store the responses.
             policy: MuxPolicy(
                 timeToLive: .longest,
                 maximumCount: nil,
@@ -170,7 +176,8 @@ final class ResponseCache: SessionCounter {
         var limits = limits
         let session = CallSession.of(call.call)
         if call.steps != nil || session?.isOfAccount ?? false { try self.choice.check(nil, name: "CachingTransport") }
-        // A call of an ended session gets no stored response, and its response is not stored.
+        // No session has the number `.max`: a call of an ended session gets no stored response, and the
+        // response is not stored.
         if let session, !session.isCurrent { limits.session = .max }
         var waits = 0
         var hasFiles = true
@@ -180,7 +187,7 @@ final class ResponseCache: SessionCounter {
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.resource)
             if !hasFiles { stored.removeAll { $0.fileName != nil } }
-            // A call of an ended session gets no stored response.
+            // Read after the suspension, in which the session may have ended.
             if self.session != limits.session { stored = [] }
             switch request.decision(stored, at: self.now, staleLimit: self.settings.staleLimit) {
             case .refuse:
@@ -204,6 +211,7 @@ final class ResponseCache: SessionCounter {
                 // completely.
                 let total = forward.storedToComplete?.part?.total ?? .max
                 if total > self.settings.memoryBodyLimit { forward.storedToComplete = nil }
+                // After three results without use, the request is sent separately.
                 let isShared = forward.isShared && forward.storedToComplete == nil && waits < 3
                 let name = FlightName(
                     resource: request.resource,
@@ -242,8 +250,9 @@ final class ResponseCache: SessionCounter {
         }
     }
 
-    /// Waits for the flight `name`, no longer than the limits of the call, or starts the flight as its
-    /// leader.
+    /// Waits for the flight `name`, or starts the flight as the leader.
+    ///
+    /// At the time limit of the call, the result of the wait is ``Landed/notShared``.
     private nonisolated(nonsending) func enter(
         _ name: FlightName,
         _ limits: HTTPExchange.Limits,
@@ -267,6 +276,7 @@ final class ResponseCache: SessionCounter {
     ///
     /// - Returns: The head of the response; `nil` if the request must continue, for example because each use
     ///   of the response requires validation (RFC 9111, section 4).
+    /// - Throws: The error of the exchange if no stored response replaces the error; the error of the sink.
     private nonisolated(nonsending) func share(
         _ landed: Landed,
         _ request: CacheableRequest,
@@ -321,7 +331,7 @@ final class ResponseCache: SessionCounter {
 
     /// Passes a stored response to `sink`.
     ///
-    /// - Throws: ``BodyFolder/Gone``, before any call of `sink`, if the file of the body is missing; an
+    /// - Throws: ``BodyFolder/Gone``, before any call of `sink`, if the body is missing or unreadable; an
     ///   ``HTTPError`` if the file becomes unreadable later; the error of the sink.
     nonisolated(nonsending) func deliver(
         _ hit: CacheHit,
@@ -364,7 +374,7 @@ final class ResponseCache: SessionCounter {
 
     /// Responds to a request whose exchange failed: RFC 9111, sections 4.2.4 and 5.2.2.2.
     ///
-    /// If the server could not be reached, a permitted stale response is delivered, or status 504 if the
+    /// If the server could not be reached, a permitted stored response is delivered, or status 504 if the
     /// stored response has `must-revalidate` or `no-cache`.
     ///
     /// - Throws: `error` if no response is delivered; the error of the sink.
@@ -388,8 +398,8 @@ final class ResponseCache: SessionCounter {
         return try await self.refuse(.stale, into: sink)
     }
 
-    /// Responds with a stale response in place of an error of the server or the connection: RFC 5861, section
-    /// 4.
+    /// Responds with a stored response, usually stale, in place of an error of the server or the connection:
+    /// RFC 5861, section 4.
     ///
     /// - Parameters:
     ///   - hit: The stored response.
@@ -429,7 +439,7 @@ final class ResponseCache: SessionCounter {
 
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
-    /// Counts and reports a response without a wait for the server.
+    /// Counts and reports a hit, a response without a request to the server.
     private func recordUse(of hit: CacheHit) {
         self.tell(.hit)
         self.tellIfStale(hit)

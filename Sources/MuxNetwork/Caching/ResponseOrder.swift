@@ -109,7 +109,7 @@ struct SupersedingResponse: Sendable {
         self.selectingValues = StoredResponse.selectingNames(validated.headers) == nil ? nil : validated.selectingValues
     }
 
-    /// Whether `stored` may remain, as the same version of the resource.
+    /// Whether `stored` may remain, because the response is of the same version of the resource.
     func confirms(_ stored: StoredResponse) -> Bool {
         guard let reply else { return false }
         if reply.status == 304 { return !self.isAboutAnother(stored, reply) }
@@ -146,8 +146,10 @@ struct RunningExchanges: Sendable {
     private var counts: [String: Int] = [:]
     private var superseding: [String: [SupersedingResponse]] = [:]
 
+    /// Records the start of an exchange; see ``recordEnd(of:)``.
     mutating func recordStart(of resource: String) { self.counts[resource, default: 0] += 1 }
 
+    /// Records the end of an exchange; the end of the last exchange of a URL removes the recorded responses.
     mutating func recordEnd(of resource: String) {
         let count = (self.counts[resource] ?? 1) - 1
         self.counts[resource] = count > 0 ? count : nil
@@ -170,9 +172,10 @@ struct RunningExchanges: Sendable {
         self.superseding[resource] = noted
     }
 
+    /// The maximum number of records for each URL.
     private static let maximumVariants = 64
 
-    /// The newest of several responses, for all variants: one record then replaces the other records.
+    /// The newest of several responses, as one record for all variants that replaces the other records.
     private static func forAllVariants(_ noted: [SupersedingResponse], at now: Date) -> SupersedingResponse {
         var newest = noted.dropFirst().reduce(noted[0]) { newest, next in
             next.order.relation(to: newest.order, at: now) == .newer ? next : newest
@@ -181,8 +184,7 @@ struct RunningExchanges: Sendable {
         return newest
     }
 
-    /// Whether a newer response than `response` has arrived, which is not stored or may no longer be in
-    /// memory.
+    /// Whether a recorded response is newer than `response`.
     ///
     /// If the order is disputed, an arrived response that is not stored counts as newer.
     func isSuperseded(_ response: StoredResponse, to fields: SelectingFields, of resource: String, at now: Date) -> Bool

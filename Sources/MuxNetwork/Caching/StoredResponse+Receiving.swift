@@ -15,12 +15,12 @@ extension StoredResponse {
     /// Whether the body has a content coding: RFC 9110, section 8.4.
     var isEncoded: Bool { !self.headers.isIdentityCoded }
 
-    /// The response to store, before its body arrives; `nil` if the response may not be stored.
+    /// Makes the response to store, before the body arrives; `nil` if the response may not be stored.
     ///
     /// - Parameters:
     ///   - reply: The head of the response.
     ///   - request: The request.
-    ///   - isRest: Whether the cache has asked for the rest of a stored part.
+    ///   - isRest: Whether the cache, not the caller, has asked for a range: the rest of a stored part.
     ///   - arrival: The time of the response's arrival.
     ///   - delay: The time from the request to the response.
     ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified`.
@@ -57,6 +57,8 @@ extension StoredResponse {
             ),
             heuristicLimit: heuristicLimit
         )
+        // Without reuse, `must-revalidate` and `no-cache` are still recorded, without a body: while the
+        // server is unreachable, the result is then status 504.
         let isReusable =
             freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
             || (freshness.staleWhileRevalidate ?? .zero) > .zero || (freshness.staleIfError ?? .zero) > .zero
@@ -137,12 +139,12 @@ extension StoredResponse {
 
     /// Combines this part and `other` to one response: RFC 9111, section 3.4.
     ///
-    /// `other` is the newer part: its fields replace the fields of this part, except fields that describe the
-    /// content.
+    /// `other` is the newer part: the fields of `other` replace the fields of this part, as in
+    /// ``updated(_:by:)``.
     ///
     /// - Returns: The response; `nil` if the parts have different strong tags or no strong tag, if their
     ///   total lengths differ or are both unknown, if there is a gap between the parts, if a part has a
-    ///   content coding or a body in a file, or if the parts have more than `limit` bytes.
+    ///   content coding or a body in a file, or if the sum of the lengths is more than `limit` bytes.
     func combined(with other: StoredResponse, limit: Int) -> StoredResponse? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
             tag == other.strongTag, !self.isEncoded, !other.isEncoded,

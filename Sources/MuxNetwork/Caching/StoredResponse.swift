@@ -12,16 +12,16 @@ struct StoredResponse: Sendable, Equatable {
         case none
     }
 
-    /// The stored range of a partial response: RFC 9110, section 14.4.
+    /// The stored range of a partial response: RFC 9110, section 14.4. The property names are keys on disk.
     struct Part: Sendable, Equatable, Codable {
-        /// The position of the first byte.
+        /// The position of the first byte in the complete content.
         var first: Int
-        /// The length of the complete content; `nil` if the server did not send the length.
+        /// The length of the complete content, in bytes; `nil` if the server did not send the length.
         var total: Int?
     }
 
     var status: Int
-    /// The header fields, without fields that may not be stored (RFC 9111, section 3.1).
+    /// The header fields, without fields for one connection (RFC 9111, section 3.1).
     var headers = HTTPHeaders()
     /// The URL of the response.
     var url: URL?
@@ -50,7 +50,7 @@ struct StoredResponse: Sendable, Equatable {
     /// The stored range; `nil` for the complete content.
     var part: Part?
     var body: Body
-    /// The length of the stored body.
+    /// The length of the stored body, in bytes.
     var count = 0
 
     /// The current time by the clock of the process and by the wall clock.
@@ -59,10 +59,11 @@ struct StoredResponse: Sendable, Equatable {
         var date: Date
     }
 
-    /// The time since the arrival; `nil` if the wall clock is earlier than the arrival.
+    /// The time since the arrival; `nil` if only the wall clock is known, and is earlier than the arrival.
     func residentTime(at now: Now) -> Duration? {
         if let received { return max(now.moment.duration(since: received), .zero) }
         let seconds = now.date.timeIntervalSince(self.receivedAt)
+        // The limit prevents a trap in the conversion to an integer.
         return seconds >= 0 ? .milliseconds(Int64(min(seconds, 1e12) * 1000)) : nil
     }
 
@@ -101,7 +102,7 @@ struct StoredResponse: Sendable, Equatable {
         self.selectingNames(headers).map { headers.isIdentityCoded ? $0 : $0 + [.acceptEncoding] }
     }
 
-    /// Whether one of `names` is a field of credentials.
+    /// Whether one of `names` is a field with credentials, by default, by configuration, or of a token.
     static func areCredentials(_ names: [HTTPHeaders.Name], of request: CacheableRequest) -> Bool {
         guard !names.isEmpty else { return false }
         let known = HTTPTransportConfiguration().credentialHeaders.union(request.call.call.credentialHeaders)
@@ -132,7 +133,7 @@ struct StoredResponse: Sendable, Equatable {
         self.selectingValues.allSatisfy { Self.normalized(fields, $0.key) == $0.value }
     }
 
-    /// The fields of a response without fields that may not be stored: RFC 9111, section 3.1.
+    /// The fields of a response without fields for one connection: RFC 9111, section 3.1.
     static func storable(_ headers: HTTPHeaders) -> HTTPHeaders {
         guard headers.fields.contains(where: { Self.forOneConnection.contains($0.name) }) else { return headers }
         let named = headers.values(of: .connection).flatMap { HTTPDirective.elements(of: $0) }
@@ -149,7 +150,8 @@ struct StoredResponse: Sendable, Equatable {
 
     /// The stored fields after a validation: RFC 9111, section 3.2.
     ///
-    /// New fields replace stored fields of the same names, except fields that describe the stored content.
+    /// New fields replace stored fields of the same names, except `Cache-Status` and fields that describe the
+    /// stored content.
     static func updated(_ stored: HTTPHeaders, by new: HTTPHeaders) -> HTTPHeaders {
         var fresh = HTTPHeaders()
         for field in self.storable(new).fields where !self.describesContent(field.name) {
@@ -208,7 +210,8 @@ extension StoredResponse: Codable {
         DecodingError.dataCorrupted(.init(codingPath: decoder.codingPath, debugDescription: "invalid response"))
     }
 
-    /// Writes the response without `Set-Cookie`, a possible credential, which stays in memory.
+    /// Writes the response without `Set-Cookie`, a possible credential, and without the order of arrival,
+    /// which is valid in this process only.
     func encode(to encoder: any Encoder) throws {
         var record = encoder.container(keyedBy: Key.self)
         try record.encode(self.status, forKey: .status)
@@ -251,7 +254,7 @@ struct StoredResponses: Sendable {
     ///   - response: The response.
     ///   - former: The stored response that a validation has updated to `response`; `nil` for a new response.
     ///   - fields: The fields of the request.
-    ///   - partLimit: The maximum length of combined parts, in bytes.
+    ///   - partLimit: The maximum sum of the lengths of combined parts, in bytes.
     ///   - now: The current wall-clock time.
     /// - Returns: The responses that are no longer stored, and whether `response` is stored. If not, `gone`
     ///   contains only `response`.
@@ -271,6 +274,7 @@ struct StoredResponses: Sendable {
             // RFC 9111, section 3.4: parts of one version are combined, in any order of arrival.
             if response.part != nil || stored.part != nil, let tag = response.strongTag, tag == stored.strongTag {
                 if response.part == nil {
+                    // The complete response is at least as new as the part of the same version.
                     response.sent = max(response.sent, stored.sent)
                 } else if stored.part == nil {
                     return ([response], false)
