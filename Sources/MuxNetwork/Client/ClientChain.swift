@@ -81,6 +81,7 @@ struct ClientChain: Sendable {
         if let reply = self.cache?.reply(for: call) { return reply }
         let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
         let loop = RetryLoop(policy, host: host, time: self.time)
+        // The response of the last attempt if the status is a status to retry, for the caller.
         var refused: HTTPReply?
         do {
             return try await loop.run { _ in
@@ -91,7 +92,7 @@ struct ClientChain: Sendable {
                     refused = reply
                     return .failure(HTTPError.status(.init(HTTPResponse(request: call.call, reply: reply))), .pass)
                 } catch HTTPError.authentication(let error) {
-                    // Nothing was sent to the host.
+                    // No evidence about the host: no request was sent, or the server has refused the token.
                     return .impossible(.refused, HTTPError.authentication(error))
                 }
             }
@@ -103,18 +104,20 @@ struct ClientChain: Sendable {
         }
     }
 
-    /// Responds to a call without a request to the host: returns a stored response, fresh or stale.
-    ///
-    /// If the stored response requires validation before reuse, the response may have status 504.
+    /// Responds to a call without a request to the host: returns a stored response, fresh or stale, or a 504
+    /// if the stored response requires validation.
     ///
     /// - Throws: `error` without a response of the cache.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {
         guard self.cache != nil, call.method.isSafe else { throw error }
         var call = call
+        // The cache calls the closure only before a request to the server.
         call.admit = { (_) throws(HTTPError) in throw error }
         return try await self.attempt(call)
     }
 
+    /// Sends a call once; with a cache, the cache obeys `Retry-After`, because a stored response needs no
+    /// pause.
     private func attempt(_ call: ValidatedCall) async throws -> HTTPReply {
         let send = { (call: ValidatedCall) async throws -> HTTPReply in
             try await self.invalidation.send(call) { try await self.transport.exchange(call) }
@@ -156,7 +159,7 @@ final class TokenStep: CallSteps {
                 // An error of the exchange is an output for the authenticator, because the token is not the
                 // cause.
                 do {
-                    // The token may belong to the next session.
+                    // Checked after the wait for the token: the token may belong to the next session.
                     guard !hasSession || isCurrent() else { throw HTTPError.authentication(MuxError.sessionEnded) }
                     let headers = token.headers
                     let authorized = try call.authorized(by: headers)
@@ -194,7 +197,7 @@ private final class AuthenticatorIdentity: Sendable {
         CredentialsIdentity(authenticator: self.name, names: self.names.withLock(\.self))
     }
 
-    /// Records the header fields of a token.
+    /// Records the names of a token's header fields.
     func note(_ headers: HTTPHeaders) { self.names.withLock { $0.formUnion(headers.fields.map(\.name)) } }
 }
 

@@ -7,7 +7,7 @@ import MuxKit
 struct ConditionalFetch: Sendable {
     let client: HTTPClient
 
-    /// Fetches the value, or validates the previous value `before`.
+    /// Fetches the value, or validates the previous value `before`, if any.
     ///
     /// - Returns: The new or validated value, with its freshness.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch`, or `CancellationError`.
@@ -120,7 +120,7 @@ struct ConditionalFetch: Sendable {
     /// Renews the previous value: RFC 9111, section 4.3.4.
     ///
     /// `Cache-Control` and `Vary` of the 304 replace the previous fields. `Expires` without `Cache-Control`
-    /// can only shorten the previous lifetime. Without both fields, the previous lifetime remains.
+    /// can only shorten the previous lifetime. If both fields are missing, the previous lifetime remains.
     private func renewed<Request: HTTPRequest>(
         _ before: FetchedBefore<Request.Output>,
         _ variant: HTTPVariant,
@@ -177,7 +177,8 @@ struct ConditionalFetch: Sendable {
         _ response: HTTPResponse,
         _ delay: Duration
     ) -> HTTPFreshness {
-        // RFC 9110, section 9.3.3, permits a POST as a query; an app declares a query by caching the POST.
+        // RFC 9110, section 9.3.3: a response to POST may be cached. By caching a POST, the app declares a
+        // query, so the rules of GET apply.
         let isQuery = request.method == .post
         let received = HTTPFreshness.Response(
             method: isQuery ? .get : request.method,

@@ -17,7 +17,8 @@ extension HTTPClient {
     ///   these fields, `policy` determines the lifetime.
     /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews the
     ///   value without decoding.
-    /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale.
+    /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale, if the status is
+    ///   from 200 to 399, or if no response arrives.
     /// - The response to a POST request, such as a GraphQL query or a search, is cached for the lifetime of
     ///   the server's fields, otherwise of `policy`. Such a value is never validated: with an `ETag` alone,
     ///   the value is fetched each time. The request makes no value stale.
@@ -52,7 +53,7 @@ extension HTTPClient {
             selection: resource.selection { _ in true },
             fetch: .fetched { try await resource.fetch(true, $1) }
         )
-        // Refreshes the multiplexer after a change of the resource, until the multiplexer's deallocation.
+        // Makes the value stale after a change of the resource, until the multiplexer's deallocation.
         resource.index.attach(
             refresh: { [weak multiplexer] _ in multiplexer?.refresh() },
             isInUse: { [weak multiplexer] _ in multiplexer != nil }
@@ -125,7 +126,7 @@ extension HTTPClient {
             selection: resources.selection { $0.key },
             fetch: .fetched { try await resources.fetch($0.key, $1) }
         )
-        // Refreshes a key after a change of the key's resource, until the map's deallocation.
+        // Makes the value of a key stale after a change of the key's resource, until the map's deallocation.
         resources.index.attach(
             refresh: { [weak map] in _ = map?.refresh(key: $0) },
             isInUse: { [weak map] in map?.isKnown(key: $0) ?? false }
@@ -258,6 +259,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         return try await self.conditionalFetch(request, before)
     }
 
+    /// Records the resource of `key` for invalidation; `nil` if `request` has no valid URL.
     private func recordResource(of key: Key, _ request: Request) -> HTTPResourceName? {
         let name = (try? self.conditionalFetch.client.url(of: request)).flatMap { HTTPResourceName($0) }
         if let name { self.index.recordKey(key, of: name) }

@@ -215,8 +215,8 @@ public struct HTTPClient: Sendable {
     ///   - token: A token in place of the authenticator's token, not renewed after a 401; `nil` for the
     ///     authenticator's token.
     ///   - headers: Header fields that replace the request's own fields.
-    /// - Returns: The response. With an authenticator's token, a 401 is returned only if the server also
-    ///   refused a new token.
+    /// - Returns: The response. Before a 401 is returned, the server has also refused a new token of the
+    ///   authenticator, unless the 401 follows a redirection.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
     ///   `CancellationError`.
     public func response(

@@ -18,7 +18,8 @@ public struct JSONWebToken: HTTPToken, Hashable {
 
     /// Reads a token in compact form: RFC 7519, section 3.
     ///
-    /// A token has three parts of base64url; the second part is a JSON object.
+    /// A token has three parts of base64url, of which only the last part may be empty; the second part is a
+    /// JSON object.
     ///
     /// - Throws: ``JSONWebToken/ParsingError``.
     public init(_ text: String) throws(JSONWebToken.ParsingError) {
@@ -71,7 +72,7 @@ extension JSONWebToken {
         /// The token does not have three parts between dots.
         case notThreeParts
 
-        /// A part is not base64url.
+        /// A part is not base64url, or the first or the second part is empty.
         case notBase64URL
 
         /// The second part is not a JSON object.

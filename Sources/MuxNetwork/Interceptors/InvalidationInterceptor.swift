@@ -5,7 +5,7 @@ package import MuxKit
 ///
 /// If the response to a request with an unsafe method has a status from 200 to 399, the request has changed
 /// the resource of its URL, and the resources of the same origin in `Location` and `Content-Location`. A
-/// request that fails without a response may have changed the resource of its URL.
+/// request that fails without a response counts as a change of the resource of its URL.
 package final class InvalidationInterceptor: Sendable {
     /// Receives changes.
     package protocol Listener: AnyObject, Sendable {
@@ -19,8 +19,8 @@ package final class InvalidationInterceptor: Sendable {
         }
 
         var changes: [HTTPResourceName: Moment] = [:]
-        /// The last time at which ``changes`` was cleared because of ``maximumChanges``: every older value
-        /// counts as changed.
+        /// The last time at which ``changes`` was cleared because of ``maximumChanges``: each value fetched
+        /// before this time counts as changed.
         var everythingChanged: Moment?
         var listeners: [WeakListener] = []
         /// The number of listeners at which deallocated listeners are removed.
@@ -96,7 +96,7 @@ package final class InvalidationInterceptor: Sendable {
         }
     }
 
-    /// The time since the last change of the resource; `nil` without a known change.
+    /// The time since the last change of the resource; `nil` without a recorded change.
     package func timeSinceChange(of name: HTTPResourceName) -> Duration? {
         let now = self.time.now
         let changed = self.state.withLock { state in
@@ -110,8 +110,9 @@ package final class InvalidationInterceptor: Sendable {
 package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInterceptor.Listener {
     private struct State: Sendable {
         var keys: [HTTPResourceName: Set<Key>] = [:]
+        /// The number of records; a key with several resources has several records.
         var count = 0
-        /// The number of keys above which keys that are neither in memory nor in flight are removed.
+        /// The number of records above which keys that are neither in memory nor in flight are removed.
         var limit = 1_000
         /// The keys that were recorded since the start of a running removal; `nil` if none runs.
         var recordedInPrune: Set<Key>?
@@ -130,6 +131,10 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
 
     /// Starts to call `refresh` for the keys of changed resources; neither closure may retain the
     /// multiplexer.
+    ///
+    /// - Parameters:
+    ///   - refresh: Makes the value of a key stale.
+    ///   - isInUse: Whether a key is in memory or in flight; the index may remove any other key.
     package func attach(
         refresh: @escaping @Sendable (Key) -> Void,
         isInUse: @escaping @Sendable (Key) -> Bool
@@ -153,7 +158,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
 
     /// Removes keys that are neither in memory nor in flight; a later read from disk records the key again.
     ///
-    /// A key that is recorded again during the removal has become known, and stays.
+    /// A key that is recorded again during the removal is in use, and stays.
     private func prune() {
         let start: (keys: [HTTPResourceName: Set<Key>], isInUse: @Sendable (Key) -> Bool)? = self.state.withLock {
             state in
@@ -162,6 +167,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
             return (state.keys, state.isInUse)
         }
         guard let (old, isInUse) = start else { return }
+        // Outside the lock, because `isInUse` takes the locks of the multiplexer.
         let gone = old.mapValues { $0.filter { !isInUse($0) } }.filter { !$0.value.isEmpty }
         self.state.withLock { state in
             let recorded = state.recordedInPrune ?? []
@@ -175,7 +181,8 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         }
     }
 
-    /// The time of the last change of the resource; `nil` without a known change.
+    /// The time of the last change of the resource, by the clock of the repository; `nil` without a recorded
+    /// change.
     package func changedAt(_ name: HTTPResourceName) -> Moment? {
         self.invalidation.timeSinceChange(of: name).map { self.time.now.advanced(by: .zero - $0) }
     }
@@ -185,6 +192,6 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         for key in keys { refresh(key) }
     }
 
-    /// The number of recorded keys.
+    /// The number of records.
     package var count: Int { self.state.withLock { $0.count } }
 }

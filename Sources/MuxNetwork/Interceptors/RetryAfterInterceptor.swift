@@ -1,7 +1,8 @@
 package import Foundation
 package import MuxKit
 
-/// Obeys `Retry-After`: sends no request to an origin during the pause that a 403, 429 or 503 demands.
+/// Obeys `Retry-After`: sends no request to an origin during the pause that a 403, 429 or 503 demands, at
+/// most for an hour.
 ///
 /// RFC 9110, section 10.2.3; RFC 6585, section 4. During the pause, a request to the origin fails with
 /// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request that is redirected to the
@@ -42,6 +43,7 @@ package final class RetryAfterInterceptor: Sendable {
         if let pause { throw .transport(.serverBusy(retryAfter: pause)) }
     }
 
+    /// Records the pause of a response; after a redirection, for the origin of the response.
     private func recordPause(_ reply: HTTPReply, _ call: ValidatedCall) {
         guard [403, 429, 503].contains(reply.status), let origin = reply.url.map({ HTTPOrigin($0) }) ?? call.origin,
             let pause = reply.headers.retryAfter(now: self.wallTime()), pause > .zero

@@ -31,11 +31,11 @@ public struct OAuthAuthorization: Sendable {
     /// The server expected in `iss` of the redirection (RFC 9207); `nil` for a server without `iss`.
     public let issuer: String?
 
-    /// Makes a request; `nil` if the endpoint or the redirection URI is not safe.
+    /// Makes a request; `nil` if the endpoint or the redirection URI is not safe or not a valid URL.
     ///
     /// Safe endpoints are `https` URLs, and `http` URLs on this machine, without a fragment. A redirection
-    /// URI may also have a private scheme of the app, but no scheme with a meaning to browsers, such as
-    /// `javascript`.
+    /// URI may also have a private scheme of the app, without a fragment, but no scheme with a meaning to
+    /// browsers, such as `javascript`.
     ///
     /// - Parameters:
     ///   - endpoint: The authorization endpoint. The request's parameters replace query parameters of the

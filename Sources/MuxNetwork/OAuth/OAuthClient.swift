@@ -67,7 +67,7 @@ public struct OAuthTokens: Sendable, Hashable {
     /// The access token.
     public var access: OAuthTokens.AccessToken
 
-    /// The new refresh token; `nil` if the server sent no refresh token, or an empty text.
+    /// The new refresh token; `nil` if the server sent no refresh token, or a blank text, `null` or `false`.
     ///
     /// After a refresh, `nil` means that the previous refresh token stays in use.
     public var refresh: String?

@@ -27,7 +27,7 @@ public enum OAuthError: Error, Sendable {
     /// The error is transient; `retryAfter`, if known, delays a retry.
     case unavailable(HTTPStatus, retryAfter: Duration?)
 
-    /// The response contains neither usable tokens nor a recognised error.
+    /// The response contains neither usable tokens nor a recognised error, or the status is not expected.
     case malformed(HTTPStatus, Fault)
 
     /// The transport failed: for example, the server was not reached, or the exchange was interrupted.
@@ -118,7 +118,8 @@ public enum OAuthError: Error, Sendable {
 extension OAuthError {
     /// A refusal by an authorization server: RFC 6749, section 5.2.
     ///
-    /// The description contains the code, and the explanation of a token endpoint.
+    /// The description contains the code, and the explanation of a token endpoint, unless the explanation
+    /// quotes a sent secret.
     public struct Refusal: Sendable, Hashable {
         /// The error code.
         public var code: OAuthError.Code
@@ -236,7 +237,7 @@ extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConv
             The URL of the sign-in server is not safe. The URL must begin with https:// (or http:// on this machine) and have no \
             fragment.
             """
-        case .invalidParameter(let name): "The parameter \(name) of the sign-in is repeated or not valid."
+        case .invalidParameter(let name): "The parameter \(name) of the request to the sign-in server is repeated."
         case .foreignRedirect(let fault): fault.words
         case .noRefreshToken: "The response of the sign-in server has no refresh token."
         }
@@ -270,7 +271,8 @@ extension OAuthError {
         public static let invalidRequest = Self(known: "invalid_request")
         /// The client is unknown, or its authentication failed.
         public static let invalidClient = Self(known: "invalid_client")
-        /// The code or the refresh token is no longer valid; the session ends.
+        /// The code or the refresh token is not valid, or no longer valid; a refused refresh token ends the
+        /// session.
         public static let invalidGrant = Self(known: "invalid_grant")
         /// The client is not permitted to use the grant type.
         public static let unauthorizedClient = Self(known: "unauthorized_client")

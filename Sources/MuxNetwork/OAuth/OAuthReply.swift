@@ -3,8 +3,8 @@ package import Foundation
 /// Parses the responses of a token endpoint.
 ///
 /// Understands RFC 6749, section 5, and the deviations of large providers. An unreadable lifetime, scope or
-/// token type does not make a token unusable. A refusal ends a session, and therefore requires an explicit
-/// error of the server: see ``OAuthFailure``.
+/// token type does not make a token unusable; a token type for tokens bound to a key does. A refusal ends a
+/// session, and therefore requires an explicit error of the server: see ``OAuthFailure``.
 package enum OAuthReply {
     /// The maximum size of a parsed body, in bytes.
     package static let maximumSize = 1 << 20
@@ -89,7 +89,8 @@ package enum OAuthReply {
         }
     }
 
-    /// The lifetime in seconds; `nil` if the field is missing, not positive, or not a number.
+    /// The lifetime in seconds, at most ``HTTPDeltaSeconds/greatest``; `nil` if the field is missing, not
+    /// positive, or not a number.
     private static func lifetime(_ field: JSONValue?) -> TimeInterval? {
         let seconds: Double? =
             switch field {
@@ -166,7 +167,7 @@ package enum OAuthReply {
 /// - The grant is refused if an error code means a refusal, or if a sentence calls the refresh token invalid,
 ///   expired or similar.
 /// - A code about the client or the scope is a mistake of the app, regardless of the sentence.
-/// - A request limit is not a refusal.
+/// - A sentence about a request limit is not a refusal.
 struct OAuthFailure: Sendable {
     /// The consequence for the session.
     enum Verdict: Sendable, Equatable {
@@ -180,9 +181,9 @@ struct OAuthFailure: Sendable {
 
     /// The value of `error`, if a text.
     private var error: String?
-    /// All texts from fields that can contain an error code.
+    /// The texts from fields that can contain an error code.
     private var codes: [String] = []
-    /// All texts from fields that can contain a sentence about the error.
+    /// The texts from fields that can contain a sentence about the error.
     private var texts: [String] = []
     private var uri: String?
 
@@ -203,6 +204,7 @@ struct OAuthFailure: Sendable {
             switch fields[name] {
             case .object(let object)?: self.collect(object)
             case .array(let list)?:
+                // An error list of a provider is short: the limit bounds the work for other lists.
                 for element in list.prefix(20) {
                     if case .string(let text) = element { self.codes.append(text) }
                     if case .object(let object) = element { self.collectAll(object) }
@@ -239,6 +241,8 @@ struct OAuthFailure: Sendable {
         if parts.count > 1 { self.texts.append(parts.joined(separator: " ")) }
     }
 
+    /// The order of the checks matters: a code for an unavailable server decides first, then the code of the
+    /// standard in `error`, then other codes, then sentences.
     private static func verdict(error: String?, codes: [String], texts: [String]) -> Verdict {
         let names = Set(codes.map { self.name($0) })
         if !names.isDisjoint(with: self.transientNames) { return .tryLater }
@@ -301,7 +305,7 @@ struct OAuthFailure: Sendable {
 
     /// The words of a text, in lower case; a capital letter after a small letter begins another word.
     ///
-    /// Only the first 1,000 characters are examined.
+    /// Only the first 1,000 Unicode scalars are examined. An apostrophe is dropped: `isn't` is `isnt`.
     private static func words(_ text: some StringProtocol) -> [String] {
         var words: [String] = []
         var word = ""
@@ -353,7 +357,7 @@ struct OAuthFailure: Sendable {
         return index + 2
     }
 
-    /// Whether a negative word precedes `refresh token`, as in `invalid or missing refresh token`.
+    /// Whether a word such as `invalid` precedes `refresh token`, as in `invalid or missing refresh token`.
     private static func isBad(before words: ArraySlice<String>, then next: ArraySlice<String>) -> Bool {
         guard !(next.first.map { self.otherSubjects.contains($0) } ?? false) else { return false }
         let near = words.suffix(3)
@@ -362,7 +366,8 @@ struct OAuthFailure: Sendable {
             && !self.negations.contains(near[..<index].last ?? "")
     }
 
-    /// Whether a negative word follows `refresh token`, as in `refresh token that was passed is not valid`.
+    /// Whether a word such as `invalid` follows `refresh token`, as in `refresh token that was passed is not
+    /// valid`.
     private static func isBad(after words: ArraySlice<String>) -> Bool {
         let near = Array(words.prefix(10).prefix { !self.otherSubjects.contains($0) })
         for (index, word) in near.enumerated() {

@@ -34,7 +34,7 @@ public struct OAuthTokenEndpoint: Sendable {
     /// The app.
     public let client: OAuthClient
 
-    /// Whether the address is safe for tokens.
+    /// The result of ``OAuthAddress/isSafeEndpoint(_:)`` for ``url``.
     private let isSafe: Bool
     private let transport: any HTTPTransport
     private let interpretReply: @Sendable (HTTPResponse) throws -> OAuthTokens?
@@ -48,9 +48,10 @@ public struct OAuthTokenEndpoint: Sendable {
     ///   - client: The app.
     ///   - transport: Sends the requests.
     ///   - interpretReply: Interprets responses in the server's format, before the endpoint interprets the
-    ///     response. Not called for a body of more than 1 MiB. Returns the tokens, or `nil` to pass the
-    ///     response to the endpoint. Throws ``OAuthError/refused(_:)`` with ``OAuthError/Code/invalidGrant``
-    ///     for a refused refresh token; other errors are thrown to the caller unchanged.
+    ///     response, for any status. Not called for a body of more than 1 MiB. Returns the tokens, or `nil` to
+    ///     pass the response to the endpoint. Throws ``OAuthError/refused(_:)`` with
+    ///     ``OAuthError/Code/invalidGrant`` for a refused refresh token; errors other than a refusal are thrown
+    ///     to the caller unchanged.
     public init(
         url: URL,
         client: OAuthClient,
@@ -136,6 +137,7 @@ public struct OAuthTokenEndpoint: Sendable {
             }
             return try OAuthReply.tokens(reply, sentAt: sentAt, now: self.wallTime())
         } catch OAuthError.refused(var refusal) {
+            // A server may quote the refresh token or the code in a text.
             if self.quotes(refusal.explanation, parameters) { refusal.isExplanationPrivate = true }
             if self.quotes(refusal.code.rawValue, parameters) {
                 refusal.code = refusal.refusesGrant ? .invalidGrant : .invalidRequest
@@ -146,7 +148,7 @@ public struct OAuthTokenEndpoint: Sendable {
 
     /// Whether a server's text quotes a sent value that may be secret; such a text must not be shown.
     ///
-    /// The client's identifier, the scope, and values of fewer than 4 bytes are not secret.
+    /// The client's identifier, the scope, and values of fewer than 4 bytes do not count as secrets.
     private func quotes(_ text: String?, _ sent: [(name: String, value: String)]) -> Bool {
         guard let text else { return false }
         let all = sent + self.client.parameters.map { (name: $0.0, value: $0.1) }
