@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+// The layout of CURLMsg, which belongs to libcurl's binary interface.
 struct message {
     int kind;
     void *easy;
@@ -53,7 +54,8 @@ struct mux_curl {
 };
 
 // OpenSSL frees its tables when the process exits. An exit handler takes the lock for writing and never
-// unlocks, so no thread afterwards enters the functions of libcurl that are called under the lock.
+// unlocks, so no thread afterwards enters the functions of libcurl that are called under the lock. With glibc, the lock
+// prefers the writer: threads may take the lock for reading again and again.
 #ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 #else
@@ -179,6 +181,7 @@ int mux_easy_set_sockets(const mux_curl *curl, void *easy, mux_sockets *sockets)
     return result;
 }
 
+// Whether an address has the text `ip` and the port.
 static int is_address(const struct sockaddr_storage *address, const char *ip, int port) {
     char text[INET6_ADDRSTRLEN] = "";
     int number = 0;
@@ -211,6 +214,7 @@ static int has_ended_http2(int descriptor) {
     unsigned char bytes[4096];
     ssize_t count = recv(descriptor, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
     if (count <= 0) return 1;
+    // A TLS record begins with 5 bytes: the type, the version and the length.
     // In TLS 1.2, an alert has the record type 21. In TLS 1.3, an alert has the record type of data; its length is
     // 19: 2 bytes for the alert, 1 for the type and 16 for the tag.
     for (ssize_t at = 0, length; at < count; at += 5 + length) {

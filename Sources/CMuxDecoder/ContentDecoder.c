@@ -104,6 +104,8 @@ mux_decoder *mux_decoder_make(const char *coding) {
     decoder->coding = coding[0];
     switch (coding[0]) {
     case GZIP:
+        // 15: the largest window, 2^15 bytes; 16 selects the gzip format. zlib compares only the first digit of the
+        // version.
         decoder->is_ready = libraries.inflateInit2_(&decoder->z, 15 + 16, "1.2.11", sizeof decoder->z) == 0;
         break;
     case DEFLATE: return decoder;
@@ -153,6 +155,8 @@ int mux_decoder_run(
                 *count -= 1;
             }
             if (decoder->first_count < 2) return 0;
+            // RFC 1950, section 2.2: the method is 8, and both bytes are a multiple of 31. A negative window selects
+            // deflate without a header.
             int has_header = (decoder->first[0] & 15) == 8 && (decoder->first[0] << 8 | decoder->first[1]) % 31 == 0;
             if (libraries.inflateInit2_(&decoder->z, has_header ? 15 : -15, "1.2.11", sizeof decoder->z) != 0) return -1;
             decoder->is_ready = 1;
@@ -168,6 +172,7 @@ int mux_decoder_run(
         size_t room = capacity;
         int result = libraries.brotliRun(decoder->other, count, input, &room, &next, NULL);
         *written = capacity - room;
+        // BrotliDecoderResult: 0 is an error, 1 is the end, 2 and 3 need more input or output.
         return result == 1 ? 1 : result == 0 ? -1 : 0;
     }
     default: {

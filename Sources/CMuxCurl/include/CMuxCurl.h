@@ -86,7 +86,8 @@ int mux_multi_set_long(const mux_curl *curl, void *multi, int option, long value
 int mux_multi_add(const mux_curl *curl, void *multi, void *easy);
 void mux_multi_remove(const mux_curl *curl, void *multi, void *easy);
 void mux_multi_perform(const mux_curl *curl, void *multi);
-// Waits for activity on the connections; returns after 10 ms if libcurl cannot wait.
+// Waits for activity on the connections, mux_multi_wakeup or the end of the time; returns after 10 ms if libcurl
+// cannot wait.
 void mux_multi_poll(const mux_curl *curl, void *multi, int milliseconds);
 int mux_multi_wakeup(const mux_curl *curl, void *multi);
 // The next transfer that has ended, with its result; NULL if no further transfer has ended.

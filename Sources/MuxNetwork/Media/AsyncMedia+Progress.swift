@@ -39,18 +39,18 @@ extension AsyncMedia {
 }
 
 extension AsyncMedia {
-    /// The progress of one file over time: the current progress, then every increase, until the file is
-    /// complete.
+    /// The progress of one file over time: the current progress, then increases, until the file is complete.
     ///
     /// ```swift
     /// for try await progress in AsyncMedia.shared.progress(of: photo) { bar.value = progress.fraction ?? 0 }
     /// ```
     ///
     /// The sequence does not start a download. The fraction never decreases: after a restart from zero, the
-    /// next element is the first progress with a greater fraction. While the total size is unknown, the
-    /// numbers of received bytes are compared instead. A slow consumer gets the newest progress only.
+    /// next element has a greater fraction. While the total size is unknown, the numbers of received bytes
+    /// are compared instead. A slow consumer misses intermediate values.
     ///
-    /// **After a failure.** If the download fails during the iteration, the iterator throws the error. A
+    /// **After a failure.** If the download fails during the iteration, the iterator throws the error. After
+    /// a sign-out during a download, the iterator throws `MuxError/sessionEnded`. A
     /// download that stops because all callers are cancelled does not count as a failure: the sequence
     /// continues with the next download.
     ///
@@ -151,7 +151,7 @@ struct FollowedFile: Sendable {
     private(set) var file: URL?
     /// The error of the last download; `nil` after a success or a removal.
     private(set) var failure: (any Error)?
-    /// The number of failures and removals.
+    /// The number of failures and removals, so a search can detect a failure or a removal during the search.
     private(set) var changes: UInt64 = 0
 
     mutating func landed(_ file: URL) {

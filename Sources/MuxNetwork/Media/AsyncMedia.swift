@@ -10,8 +10,9 @@ public import MuxKit
 /// ```
 ///
 /// A download writes the file while the response arrives, so the file may be larger than memory. An
-/// interrupted download resumes, even in another process, if the server supports ranges (RFC 9110, sections
-/// 13.1.5 and 14) and the representation is unchanged; otherwise the download restarts from zero.
+/// interrupted download resumes, even in another process, if the server sends a strong `ETag`, supports
+/// ranges (RFC 9110, sections 13.1.5 and 14), and the representation is unchanged; otherwise the download
+/// restarts from zero.
 ///
 /// **Concurrent calls.** At most one download runs for each URL (ignoring the fragment) or each key of the
 /// app, and at most ``AsyncMedia/Limits/parallelDownloads`` downloads run at the same time.
@@ -54,9 +55,10 @@ public final actor AsyncMedia {
 
     /// Fetches files in advance, with a lower priority than requests.
     ///
-    /// Returns when all files are fetched or have failed. A request for one of the files joins the download
-    /// of the file, which then takes precedence over other prefetches. A cancellation of the task stops all
-    /// prefetches of the call; ``cancelPrefetch(_:)`` stops prefetches of single files.
+    /// Returns when, for each file, the fetch has ended or the prefetch is cancelled. A request for one of
+    /// the files joins the download of the file, which then takes precedence over other prefetches. A
+    /// cancellation of the task stops all prefetches of the call; ``cancelPrefetch(_:)`` stops prefetches of
+    /// single files.
     ///
     /// - Parameter urls: The URLs of the files.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
@@ -130,7 +132,7 @@ public final actor AsyncMedia {
         return self.core.findAndRecord(url)
     }
 
-    /// The progress of the file at `url`: the current progress, then every increase.
+    /// The progress of the file at `url`: the current progress, then increases.
     ///
     /// - Parameter url: The URL of the file.
     /// - Returns: A sequence for any number of iterators.

@@ -1,9 +1,10 @@
 /// Decides the steps of a download, from the bytes on disk and the responses.
 ///
-/// A response to a range request is appended if the offset equals the number of bytes on disk, and if the
-/// strong validator and the total length, where present, match the part on disk (RFC 9110, sections 13.1.5,
-/// 14 and 15.3.7). Otherwise the download restarts from zero. If the response to a range request is
-/// inconsistent again, the download fails.
+/// A 206 response is appended if the offset equals the number of bytes on disk, and if the strong validator
+/// and the total length, where present, match the part on disk (RFC 9110, sections 13.1.5, 14 and 15.3.7). A
+/// 200 or 203 response replaces the part on disk. A 416 response completes the file if the total length
+/// equals the number of bytes on disk. After any other 206 or 416 response to a range request, the next
+/// request asks for the whole file; a second such response ends the download with an error.
 package struct DownloadStateMachine: Sendable, Equatable {
     /// The part of a file on disk.
     package struct Partial: Sendable, Equatable {
@@ -77,7 +78,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package enum HeadAction: Sendable, Equatable {
         /// Append the body to the part on disk.
         case append
-        /// Truncate the file, write the sidecar, then write the body.
+        /// Truncate the file, write or remove the sidecar, then write the body.
         case restart
         /// All bytes are already on disk.
         case finish
@@ -197,7 +198,7 @@ package struct DownloadHead: Sendable, Equatable {
     /// The value of `Content-Length`; `nil` without a valid value, or if the body may arrive decoded.
     package var length: Int64?
     package var range: ContentRange?
-    /// The strong entity tag.
+    /// The strong entity tag; `nil` without a usable tag, or if the body may arrive decoded.
     package var validator: String?
     /// Whether the response has an entity tag that `If-Range` cannot use, such as a weak tag.
     package var hasUnusableTag = false

@@ -137,7 +137,7 @@ final class MediaCore: Sendable {
     /// that another request has verified is kept.
     ///
     /// - Returns: `false` if the file does not exist any more.
-    /// - Throws: ``MediaError/wrongDigest``, or an error of ``remove(_:)``.
+    /// - Throws: ``MediaError/wrongDigest``, another ``MediaError``, or an error of ``remove(_:)``.
     private nonisolated(nonsending) func verify(_ name: MediaName, _ digest: String) async throws -> Bool {
         guard self.engine.withState({ $0.verified[name.file] }) != digest else { return true }
         let folder = self.folder
@@ -176,7 +176,8 @@ final class MediaCore: Sendable {
                     return self.failed(MediaError.removed, name, flight, hasStarted)
                 }
             } catch is MediaFolder.Fenced {
-                // A removal during the flight: waiting callers get a file that is fetched after the removal.
+                // After a removal, waiting callers get a file that is fetched after the removal. After a
+                // sign-out, the flight has no callers, and `workBegins` returns `false`.
                 guard self.engine.workBegins(flight, of: name, { _, _, _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight, hasStarted) }
             } catch {
@@ -231,7 +232,7 @@ final class MediaCore: Sendable {
 
     /// The complete file; `nil` if absent.
     ///
-    /// If the requests expect digests, and the file has another digest, the file is removed.
+    /// If the requests expect digests, a file with any other digest is removed.
     private func findOnDisk(_ name: MediaName, _ flight: FlightID) async throws -> URL? {
         let (wanted, verified) = self.engine.withState { ($0.digests[name] ?? [], $0.verified[name.file]) }
         let (engine, folder) = (self.engine, self.folder)
@@ -262,6 +263,7 @@ final class MediaCore: Sendable {
         var isKept = false
         self.engine.land(flight, of: name, failed: false) { state, mayKeep in
             isKept = mayKeep
+            // After a fence, the file is removed or will be removed: the callers must not get its URL.
             guard mayKeep else { return .failure(MediaError.removed) }
             if !isFetched { state.statistics.diskHits += 1 }
             state.forget(name)
@@ -336,10 +338,11 @@ extension MediaCore {
         guard !self.choice.isMismatch, self.engine.withState({ $0.isOpen }),
             let file = try? self.folder.find(self.name(of: url))
         else { return nil }
+        // After a sign-out during the search, the file belongs to the ended session.
         return self.engine.withState { $0.isOpen } ? file : nil
     }
 
-    /// The progress of the file of `url`: the current progress, then every increase.
+    /// The progress of the file of `url`: the current progress, then increases.
     func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
         let name = self.name(of: url)
         return AsyncMedia.ProgressSequence(

@@ -22,7 +22,7 @@ struct MediaDownload: Sendable {
     /// Receives the digest of the verified file.
     let verified: @Sendable (String) -> Void
 
-    /// The minimum number of new bytes for a resumption without a pause.
+    /// The minimum number of new bytes on disk for another attempt without a pause.
     ///
     /// Without a minimum, a server that sends few bytes and closes each connection would get many requests.
     private static let worthwhile: Int64 = 4096
@@ -71,6 +71,7 @@ struct MediaDownload: Sendable {
         if let file = try await BlockingWork.run({ try self.folder.find(self.name) }) { return file }
         let (file, partial) = try await BlockingWork.run { try self.folder.openPartial(self.name, self.isCurrent) }
         let result = await Result<_, any Error> { try await self.attempt(&machine, file, partial) }
+            // A `CancellationError` without a cancellation of this task is a failure of the transport.
             .mapError { Task.isCancelled ? $0 : $0.ofUncancelledWork }
         // Unlocks explicitly: a thread may release the last reference only after the next attempt has
         // started.
@@ -118,7 +119,7 @@ struct MediaDownload: Sendable {
         }
     }
 
-    /// Removes the growing file if no later download can resume the file.
+    /// Removes the growing file if no later download can resume the file, or if the server has no such file.
     private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
             switch (error, (error as? MediaError)?.reason) {

@@ -3,8 +3,9 @@ public import MuxKit
 
 /// The reason of a failed request for a file.
 ///
-/// Transport failures and statuses are ``HTTPError``s; a cancellation is always a `CancellationError`. The
-/// descriptions contain the host and the path of the URL, without its query, and no path of a local file.
+/// Transport failures and statuses are ``HTTPError``s; a cancelled caller throws `CancellationError`. A
+/// description contains the method, the host and the path of the URL, without the query, and no path of a
+/// local file.
 ///
 /// ```swift
 /// } catch MediaError.wrongDigest {
@@ -43,8 +44,8 @@ public struct MediaError: Error, Sendable, Equatable {
         /// The file does not have the expected digest, or the expected digest is not 64 hexadecimal digits.
         case wrongDigest
 
-        /// The disk is full, or the download would leave less free space than
-        /// ``AsyncMedia/Limits/freeSpaceReserve``.
+        /// The disk is full, a quota of the user is exhausted, or the download would leave less free space
+        /// than ``AsyncMedia/Limits/freeSpaceReserve``.
         case diskFull
 
         /// The file could not be read or written, or another user owns the file or may write to the file.
@@ -165,12 +166,12 @@ extension MediaError.Reason {
         case .tooLarge(let limit): "The file is larger than \(limit) bytes."
         case .tooSmall(let minimum): "The file is smaller than \(minimum) bytes."
         case .wrongType(let type?): "The response is of the unexpected type \(type.essence)."
-        case .wrongType(nil): "The response has no media type."
+        case .wrongType(nil): "The response has no valid media type."
         case .wrongDigest: "The digest of the file differs from the expected digest."
         case .diskFull: "The disk is full."
         case .disk(let error): error.errorDescription ?? "The file could not be read or written."
         case .fetchedElsewhere: "Another process is downloading the file."
-        case .removed: "Another program removed the file."
+        case .removed: "The file was removed during the request."
         }
     }
 }

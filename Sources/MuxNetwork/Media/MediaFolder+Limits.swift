@@ -39,7 +39,7 @@ extension MediaFolder {
             let isShort = overflow || free < needed
             if isShort {
                 // No file is evicted if the space cannot suffice. A removal may free more than the size: the
-                // rest of the last block, and the sidecar.
+                // rest of the last block, and the sidecar, for which 64 KB are added.
                 let possible = try self.evictable(disk).reduce(UInt64(clamping: free)) {
                     $0 &+ UInt64(clamping: $1.status.size) &+ 1 << 16
                 }

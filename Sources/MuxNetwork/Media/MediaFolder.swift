@@ -5,8 +5,8 @@ import MuxKit
 ///
 /// The methods block. ``find(_:)``, ``beginUse(_:)`` and ``endUse(_:)`` may run on the caller's thread, even
 /// the main thread; the other methods run on threads that may block. Most methods are atomic under one lock.
-/// Methods of a download check under the lock whether a removal or a sign-out (a fence) has invalidated the
-/// download, so a removed file does not reappear.
+/// Methods that create, truncate or rename a file of a download check under the lock whether a removal or a
+/// sign-out (a fence) has invalidated the download, so a removed file does not reappear.
 ///
 /// **On disk.** The folder `media` contains the files, and the file `session` contains the epoch of the
 /// session. Folders with the prefix `removed-` are being removed. A folder whose name contains a digest also
@@ -133,6 +133,8 @@ final class MediaFolder: Sendable {
     ///
     /// Without the file `session`, the next launch could not determine the session of the media files, and
     /// would remove the media files.
+    ///
+    /// - Throws: ``Removed`` if the folder must be opened first; an error of the file system.
     private func keepSession(_ disk: Disk) throws {
         guard try self.fileSystem.status(at: self.session.path) == nil else { return }
         guard disk.opening != nil else { throw Removed() }
@@ -260,7 +262,7 @@ final class MediaFolder: Sendable {
     /// Unlocks the growing file before the file is closed.
     func unlock(_ file: OpenFile) { try? self.fileSystem.unlock(file) }
 
-    /// Truncates the growing file and replaces its sidecar.
+    /// Truncates the growing file, and replaces the sidecar; removes the sidecar if `sidecar` is `nil`.
     func restart(_ name: MediaName, _ file: OpenFile, _ sidecar: MediaSidecar?, _ check: Check) throws {
         try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
@@ -274,6 +276,8 @@ final class MediaFolder: Sendable {
             // closed, and the caller waits for the flush.
             if size > 0 { try self.fileSystem.truncate(file, to: 0) }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
+            // After a power failure, a former sidecar must not return: the sidecar would describe other
+            // bytes. The loss of a first sidecar only prevents a resumption.
             let isReplacing = try self.fileSystem.status(at: note.path) != nil
             let durability = isReplacing ? self.durability : .relaxed
             if let sidecar {
@@ -348,8 +352,9 @@ final class MediaFolder: Sendable {
 /// The names of the files for a URL.
 ///
 /// A name consists of a hash and the URL's extension, so the name is unique and valid in any file system,
-/// cannot lead out of the folder, and shows the type of the file to media players. The hash ignores the URL's
-/// fragment. If the app provides a key, the hash depends on the key instead of the URL.
+/// cannot lead out of the folder, and shows the type of the file to media players. An extension with more
+/// than 12 characters, or with other characters than ASCII letters and digits, is omitted. The hash ignores
+/// the URL's fragment. If the app provides a key, the hash depends on the key instead of the URL.
 package struct MediaName: Sendable {
     /// The URL for the download.
     let url: URL

@@ -24,8 +24,7 @@ final class MediaSink: HTTPSink {
 
     private var folder: MediaFolder { self.download.folder }
 
-    /// Makes a sink for one exchange, or for several exchanges of which only the last response contains the
-    /// file.
+    /// Makes a sink for one exchange; a runner may repeat the exchange after an error status, such as 401.
     ///
     /// - Parameters:
     ///   - machine: The state of the download.
@@ -144,7 +143,7 @@ struct MediaSidecar: Sendable, Equatable, Codable {
         self.total = total
     }
 
-    /// Decodes ``encoded``; `nil` if damaged, of a later version, or without a strong validator.
+    /// Decodes ``encoded``; `nil` if damaged, of another version, or without a strong validator.
     init?(_ data: Data) {
         guard let sidecar = try? JSONDecoder().decode(MediaSidecar.self, from: data), sidecar.mux == 1,
             HTTPValidator.isStrongTag(sidecar.validator)

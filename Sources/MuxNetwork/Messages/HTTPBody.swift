@@ -24,10 +24,12 @@ public struct HTTPBody: Sendable {
         }
     }
 
-    /// Makes a body from a stream, so memory holds only one piece of the body at a time.
+    /// Makes a body from a stream, so the entire body need not be in memory.
+    ///
+    /// A ``URLSessionTransport`` on Linux collects the pieces in memory.
     ///
     /// - Parameters:
-    ///   - stream: The pieces, which are produced while the body is sent.
+    ///   - stream: The pieces, which are produced on demand.
     ///   - contentType: The media type; `nil` for ``HTTPClient/Configuration/contentType``.
     /// - Returns: The body.
     public static func stream(_ stream: HTTPCall.BodyStream, _ contentType: HTTPMediaType? = nil) -> HTTPBody {

@@ -1,7 +1,10 @@
 /// The range of bytes in a request: RFC 9110, section 14.1.2.
 enum HTTPByteRange: Sendable, Equatable {
+    /// All bytes from this position.
     case from(Int)
+    /// The bytes at these positions.
     case within(ClosedRange<Int>)
+    /// The last bytes: this number of bytes, greater than 0.
     case last(Int)
 
     /// Reads the field `Range`; `nil` unless the field is one range of bytes.

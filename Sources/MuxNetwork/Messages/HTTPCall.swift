@@ -109,7 +109,7 @@ extension HTTPCall {
         /// Bytes in memory.
         case data(Data)
 
-        /// Pieces that are produced while the body is sent.
+        /// Pieces that are produced on demand.
         case stream(HTTPCall.BodyStream)
 
         /// The bytes; `nil` for a stream.
@@ -132,11 +132,11 @@ extension HTTPCall {
 
     /// The ordered pieces of a body; each iteration produces the pieces again.
     ///
-    /// A transport reads the next piece after sending the previous piece. For a redirection with the same
-    /// body, the transport reads the stream from the beginning again.
+    /// libcurl gets one piece after another; a ``URLSessionTransport`` collects all pieces before sending.
+    /// For a redirection with the same body, the transport reads the stream from the beginning again.
     public struct BodyStream: Sendable, Hashable, AsyncSequence {
-        /// The length in bytes; `nil` if unknown, in which case the body is sent chunked (RFC 9112, section
-        /// 7.1).
+        /// The length in bytes; `nil` if unknown: over HTTP/1.1, libcurl then sends the body chunked (RFC
+        /// 9112, section 7.1).
         public let length: Int?
         private let source: Source
 

@@ -78,7 +78,7 @@ extension HTTPError {
 }
 
 extension HTTPError.PreparationFailure {
-    /// The failure for a URL that is not absolute, or has no supported scheme.
+    /// The failure for a URL without a valid host or a supported scheme.
     static func failure(of url: URL) -> HTTPError.PreparationFailure {
         guard let text = url.scheme else { return .missingScheme }
         guard let scheme = HTTPHost.Scheme(rawValue: text) else { return .invalidURL }

@@ -6,7 +6,7 @@ package struct HTTPExchangeStateMachine: Sendable {
     private let method: HTTPMethod
     /// The maximum announced length of the body in bytes; `nil` for no limit.
     ///
-    /// A body without an announced length is limited only by the sink.
+    /// The size of a body without an announced length, or with a content coding, is limited only by the sink.
     private let sizeLimit: Int?
     private var reply: HTTPReply?
     /// The announced length of the body; `nil` without a `Content-Length`, with a content coding or a
@@ -131,7 +131,7 @@ package final class HTTPExchange: Sendable {
             self.session = session
         }
 
-        /// The time of the deadline.
+        /// The time of the deadline, with the excluded times; the distant future without a deadline.
         var end: Moment {
             guard let excluded else { return self.earliestEnd }
             return self.earliestEnd.advanced(by: excluded.withLock(\.self))
@@ -167,7 +167,9 @@ package final class HTTPExchange: Sendable {
         /// request.
         var isWaitingForServer = true
         var hasProducerEnded = false
+        /// The time of the last activity of the connection, or of the start of the wait for the server.
         var lastSign: Moment
+        /// The waiting consumer; resumed only by ``HTTPExchange/flush()``, outside the lock.
         var consumer: CheckedContinuation<News, Never>?
     }
 
@@ -214,7 +216,7 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Processes the head of the response.
+    /// Processes the head of the response; the next ``flush()`` resumes the consumer.
     ///
     /// - Returns: Whether the producer may continue.
     package func received(head: HTTPReply) -> Bool {
@@ -240,7 +242,7 @@ package final class HTTPExchange: Sendable {
         case ended
     }
 
-    /// Processes a piece of the body.
+    /// Processes a piece of the body; the next ``flush()`` resumes the consumer.
     ///
     /// - Parameters:
     ///   - bytes: The piece.
@@ -263,7 +265,7 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Ends the exchange, with or without a failure; no effect after the end.
+    /// Ends the exchange, with or without a failure; after the end, only ``hasProducerEnded`` changes.
     ///
     /// - Parameters:
     ///   - failure: The failure, as for ``HTTPExchangeStateMachine/ended(_:)``.

@@ -38,8 +38,8 @@ package struct HTTPHeadParser: Sendable {
     ///
     /// - Returns: The head, if the line completes the head of a final response; otherwise `nil`.
     /// - Throws: ``HTTPError/TransportFailure/headTooLarge(limit:)``;
-    ///   ``HTTPError/TransportFailure/notHTTP`` if the line is not valid HTTP at this place, or completes a
-    ///   head with status 101 (Switching Protocols).
+    ///   ``HTTPError/TransportFailure/notHTTP`` for a malformed status line, a status line after the head of
+    ///   the final response, or the end of a head with status 101 (Switching Protocols).
     package mutating func read(_ bytes: some Collection<UInt8>) throws(HTTPError) -> HTTPReply? {
         self.size += bytes.count
         guard self.size <= self.limit else { throw .transport(.headTooLarge(limit: self.limit)) }
@@ -76,7 +76,7 @@ package struct HTTPHeadParser: Sendable {
 
     /// Parses a status line, such as `HTTP/1.1 200 OK` or `HTTP/2 200`; `nil` if the line is malformed.
     ///
-    /// For a malformed line, libcurl itself makes up a status.
+    /// The line must be checked here: libcurl accepts malformed lines, and invents a status.
     private static func status(_ line: [UInt8]) -> Int? {
         let parts = line.split(separator: UInt8(ascii: " "), maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count >= 2, parts[0].starts(with: "HTTP/".utf8), parts[1].count == 3,

@@ -44,7 +44,8 @@ public struct HTTPRedirects: Sendable {
     /// - Parameter reply: The response to the previous request.
     /// - Returns: The next request; `nil` if the response is final. A redirection is final, too, if
     ///   `Location` is absent, ambiguous or invalid, for example with illegal characters in the host.
-    /// - Throws: ``HTTPError/TransportFailure/redirectRefused(_:)``.
+    /// - Throws: ``HTTPError/TransportFailure/redirectRefused(_:)``;
+    ///   ``HTTPError/PreparationFailure/invalidURL`` if the request has no absolute `http` or `https` URL.
     public mutating func next(after reply: HTTPReply) throws(HTTPError) -> HTTPCall? {
         let locations = reply.headers.values(of: .location)
         guard [301, 302, 303, 307, 308].contains(reply.status), let text = locations.first, Set(locations).count == 1,
@@ -104,6 +105,8 @@ final class RedirectingSink: HTTPSink {
         var dropped = 0
     }
 
+    /// The maximum number of bytes of a redirection's body that are read so that the connection can be
+    /// reused.
     private static let worthReading = 64 << 10
     private let state: Locked<State>
     private let hasOtherMethod: Bool?

@@ -26,7 +26,7 @@ public protocol HTTPSink: Sendable {
     func receive(_ bytes: Data) async throws
 }
 
-/// A sink that keeps the body in memory, up to a limit.
+/// A sink that keeps the body in memory; a body above the limit in bytes throws an error.
 package final class HTTPBuffer: HTTPSink {
     private let limit: Int
     private let bytes = Locked(Data())

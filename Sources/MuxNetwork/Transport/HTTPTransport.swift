@@ -6,9 +6,9 @@ package import MuxKit
 /// ``SystemTransport`` is the default, and ``ExchangeTransport`` adapts another HTTP client. A custom
 /// transport, such as a transport for tests, must implement only ``send(_:)``.
 ///
-/// **Errors.** A transport may throw its own error types; callers receive them as
-/// ``HTTPError/TransportFailure/unreachable(_:)``. The error's `ConnectivityError.isConnectivityFailure`
-/// selects the handling:
+/// **Errors.** A transport may throw its own error types; an ``HTTPClient`` and an ``AsyncMedia`` throw such
+/// an error as ``HTTPError/TransportFailure/unreachable(_:)``. The error's
+/// `ConnectivityError.isConnectivityFailure` selects the handling:
 ///
 /// - `true`, if the server was not reached: the request is retried (``HTTPClient/Configuration/retry``), a
 ///   stale value is served (`MuxPolicy.staleIfError`), and a download resumes.
@@ -75,7 +75,7 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// ``HTTPTransport/stream(_:into:)`` ignores this value.
     public var maximumBodySize: Int
 
-    /// The maximum size of a response head in bytes.
+    /// The maximum size of a response head in bytes, including interim responses and trailers.
     ///
     /// Only libcurl applies this limit.
     public var maximumHeadSize: Int
@@ -198,7 +198,7 @@ extension HTTPTransportConfiguration {
         }
     }
 
-    /// Throws if the configuration contains certificates that the transport does not support.
+    /// Throws if the configuration contains certificates that a transport without libcurl does not support.
     ///
     /// - Parameter readsArchives: Whether the transport supports a client certificate in a PKCS #12 archive.
     /// - Throws: ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
@@ -357,6 +357,8 @@ extension ValidatedTransport {
                 if !self.admitsCalls { try call.admit?(call.origin) }
             }
         } catch  where call.method != method && error.isUnsent {
+            // The server has processed the first request: the error must not count as the error of an unsent
+            // request, which the client would repeat.
             throw HTTPError.unreachable(LaterRequestError(underlying: error))
         }
     }
@@ -366,7 +368,8 @@ extension HTTPTransport {
     /// Sends a validated call and returns the complete response; a transport of this module does not validate
     /// again.
     ///
-    /// - Throws: ``HTTPError`` for any error of the transport, or `CancellationError`.
+    /// - Throws: ``HTTPError`` for an error of the transport, `MuxError.repositoryMismatch`, or
+    ///   `CancellationError`.
     package func exchange(_ call: ValidatedCall) async throws -> HTTPReply {
         do {
             guard let transport = self as? any ValidatedTransport else { return try await self.send(call.call) }
@@ -378,7 +381,8 @@ extension HTTPTransport {
 
     /// Sends a request, which the transport validates, and returns the complete response.
     ///
-    /// - Throws: ``HTTPError`` for any error of the transport, or `CancellationError`.
+    /// - Throws: ``HTTPError`` for an error of the transport, `MuxError.repositoryMismatch`, or
+    ///   `CancellationError`.
     package func exchange(_ call: HTTPCall) async throws -> HTTPReply {
         do {
             return try await self.send(call)
@@ -391,7 +395,7 @@ extension HTTPTransport {
     /// arrives.
     ///
     /// - Throws: The error of the sink, even if the transport throws another error afterwards; otherwise
-    ///   ``HTTPError`` for any error of the transport, or `CancellationError`.
+    ///   ``HTTPError`` for an error of the transport, `MuxError.repositoryMismatch`, or `CancellationError`.
     package func exchange(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         let sink = RecordingSink(sink)
         do {

@@ -10,6 +10,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         var runningCount = 0
         /// Identifiers of waiting calls, and of calls that were removed while waiting.
         var waiting = FIFOQueue<Int>()
+        /// The number of calls that were removed while waiting, since the last ``compactQueue(of:)``.
         var abandonedCount = 0
     }
 
@@ -30,7 +31,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.placeCount })
     }
 
-    /// Adds a call, which needs a connection, under a new identifier.
+    /// Adds a call under a new identifier.
     ///
     /// - Returns: Whether the call may start; otherwise ``ended(_:)`` returns the call later.
     package mutating func add(_ call: Call, _ id: Int, at host: Host) -> Bool {

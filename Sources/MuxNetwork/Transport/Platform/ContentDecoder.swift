@@ -89,6 +89,7 @@ private final class ContentDecoder {
             self.isComplete = result == 1
             self.isFull = written == size && !self.isComplete
             guard result >= 0, self.isComplete || consumed > 0 || written > 0 else {
+                // A decoder that makes no progress although input remains cannot decode the input.
                 guard result >= 0, self.input.isEmpty else {
                     throw .transport(.damagedContent(coding: self.coding.rawValue))
                 }

@@ -14,7 +14,8 @@ package struct CurlLibrary: @unchecked Sendable {
     /// The system's library; `nil` without a library, or with a version before 7.68.
     package static let system = CurlLibrary(named: "libcurl.so.4") ?? CurlLibrary(named: "libcurl-gnutls.so.4")
 
-    /// Opens the library with the name `name`; `nil` if absent, too old, or without memory.
+    /// Opens the library with the name `name`; `nil` if absent, too old, without memory, or if the
+    /// initialisation of libcurl fails.
     package init?(named name: String) {
         guard let table = mux_curl_open(name) else { return nil }
         self.table = table
@@ -122,7 +123,8 @@ extension HTTPError {
             self = .transport(.notConnected(error))
         case 3: self = .invalidURL
         case 5, 6: self = .transport(.notResolved(error))
-        // 28: the time-out for the connection; no other time-out of libcurl is set.
+        // 28: the time-out for the connection; no other time-out of libcurl is set. 97: a failed handshake
+        // with a proxy.
         case 7, 28, 97: self = .transport(.notConnected(error))
         // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
         // certificate, the value is a failure, too.

@@ -11,6 +11,7 @@ final class CurlLoop {
     private let library: CurlLibrary
     private let mailbox: CurlMailbox
     private var transfers: [Int: CurlTransfer] = [:]
+    /// The identifiers of the orders, by easy handle.
     private var ids: [UnsafeMutableRawPointer: Int] = [:]
     private let agenda = CurlAgenda()
     private var queues: HostQueues<HTTPOrigin, CurlOrder>
@@ -30,6 +31,7 @@ final class CurlLoop {
             multi.perform()
             while let (easy, result) = multi.nextEnded() { self.ended(easy, result) }
             let (paused, complete) = self.agenda.flush()
+            // A transfer of the agenda may have ended, and its handle may be freed.
             for transfer in paused where self.transfers[transfer.order.id] === transfer { self.resume(transfer) }
             for transfer in complete where self.transfers[transfer.order.id] === transfer {
                 transfer.ended(0)
@@ -118,7 +120,7 @@ final class CurlAgenda {
     private var paused: [CurlTransfer] = []
     private var complete: [CurlTransfer] = []
 
-    /// Schedules a resumption of the caller, once for all bytes that have arrived.
+    /// Schedules a resumption of the caller after the callbacks, for all bytes that have arrived.
     func flush(_ exchange: HTTPExchange) {
         if self.exchanges.last !== exchange { self.exchanges.append(exchange) }
     }

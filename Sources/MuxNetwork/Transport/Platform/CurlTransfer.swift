@@ -16,9 +16,11 @@ final class CurlTransfer {
     private(set) var failure: HTTPError?
     /// The error if libcurl refuses the next option.
     private var refusal = HTTPError.invalidURL
+    /// The number of sendings of the request, including repetitions by libcurl.
     private var sendings = 0
     /// Whether the last sending of the request used a new connection.
     private var isOnNewConnection = false
+    /// The HTTP/2 stream of the request; allocated, because libcurl keeps the address.
     private let streams = UnsafeMutablePointer<mux_streams>.allocate(capacity: 1)
     /// Whether libcurl calls back before each sending (since libcurl 7.80).
     private var countsSendings = false
@@ -140,12 +142,17 @@ final class CurlTransfer {
         self.set(option, path)
     }
 
+    /// Records the failure to set an option.
+    ///
+    /// The `CURLcode` 27 is `CURLE_OUT_OF_MEMORY`; 43 is `CURLE_BAD_FUNCTION_ARGUMENT`.
     private func require(_ result: CInt) {
         guard result != 0, self.failure == nil else { return }
         self.failure = result == 27 ? .outOfMemory(self.library) : self.refusal
     }
 
-    /// Makes a refused option an unsupported option of this name, a property of the configuration or libcurl.
+    /// Sets the error for the options that libcurl refuses from now on.
+    ///
+    /// - Parameter name: The property of the configuration, or `libcurl`.
     private func setRefusal(_ name: String) { self.refusal = .preparation(.unsupportedOption(name: name)) }
 
     private func setOptions() {
@@ -226,7 +233,7 @@ final class CurlTransfer {
         if method != .get || self.order.upload != nil { self.set(CInt(MUX_CURLOPT_CUSTOMREQUEST), method.rawValue) }
     }
 
-    /// The value of `User-Agent`: the name of the program and of this library.
+    /// The value of `User-Agent`: the name of the program, if the name is a token, and of this library.
     ///
     /// RFC 9110, section 10.1.5, recommends the field, and some servers refuse a request without the field.
     private static let userAgent: String = {
@@ -234,6 +241,7 @@ final class CurlTransfer {
         return HTTPGrammar.isToken(name) ? "\(name) MuxKit" : "MuxKit"
     }()
 
+    /// Sets the header fields; returns `false` without memory.
     private func setFields() -> Bool {
         let headers = self.order.call.call.headers
         var lines = headers.fields.map { field in
@@ -366,6 +374,8 @@ final class CurlTransfer {
         }
         self.isOnNewConnection = state == 2
         self.streams.pointee.is_refused = 0
+        // Only for a request that needs the streams: debug messages cost time. A repeatable request may be
+        // sent twice, and HTTP/2 is used only over TLS.
         if !self.order.call.call.isRepeatable, self.order.call.origin.isSecure {
             _ = mux_easy_note_streams(self.library.table, self.easy, self.streams)
         }

@@ -17,7 +17,9 @@ final class CurlUpload: Sendable {
     }
 
     private struct State: Sendable {
+        /// The bytes that libcurl has not taken: the rest of the body in memory, or of the current piece.
         var rest: Data
+        /// Whether no piece follows `rest`.
         var isLast: Bool
         var hasFailed = false
         /// The number of bytes that libcurl has taken.

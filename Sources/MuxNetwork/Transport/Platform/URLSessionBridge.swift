@@ -41,8 +41,7 @@ final class ClientIdentity: Sendable {
 }
 #endif
 
-/// Runs tasks of one `URLSession` as the producers of exchanges, on Linux and on Apple platforms with the
-/// same code.
+/// Runs tasks of one `URLSession` as the producers of exchanges, on Linux and on Apple platforms.
 ///
 /// On Linux before Swift 6.4, a cancellation of `data(for:)` crashes or hangs
 /// (swift-corelibs-foundation#5412). So the exchange resumes the caller at once, and the bridge cancels the
@@ -51,6 +50,7 @@ final class ClientIdentity: Sendable {
 final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     /// The producers by task identifier, until the exchange has ended.
     private let running = Locked<[Int: URLSessionProducer]>([:])
+    /// The number of producers that are not stopped.
     private let pending = Locked(0)
     #if canImport(Security)
     let identity = ClientIdentity()
