@@ -152,7 +152,7 @@ final class ResponseCache: SessionCounter {
     ///
     /// `nil` also for a stored redirection (300 to 399), for a body in a file, and for a response whose use
     /// starts a background revalidation.
-    func stored(for call: ValidatedCall) -> HTTPReply? {
+    func storedReply(for call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
         guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
             call.session.map({ $0 == self.session }) ?? true,
@@ -385,7 +385,7 @@ final class ResponseCache: SessionCounter {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         // A custom transport may throw other errors, which become an ``HTTPError``.
-        let isUnreached = (HTTPError.ended(by: error) as? any ConnectivityError)?.isConnectivityFailure
+        let isUnreached = (HTTPError.transportError(for: error) as? any ConnectivityError)?.isConnectivityFailure
         guard isUnreached == true else { throw error }
         if let fallback = forward.fallback {
             do {

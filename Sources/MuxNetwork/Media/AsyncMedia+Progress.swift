@@ -152,20 +152,20 @@ struct FollowedFile: Sendable {
     /// The error of the last download; `nil` after a success or a removal.
     private(set) var failure: (any Error)?
     /// The number of failures and removals, so a search can detect a failure or a removal during the search.
-    private(set) var changes: UInt64 = 0
+    private(set) var revision: UInt64 = 0
 
-    mutating func landed(_ file: URL) {
+    mutating func recordFile(_ file: URL) {
         (self.file, self.failure) = (file, nil)
     }
 
-    mutating func failed(_ error: any Error) {
+    mutating func recordFailure(_ error: any Error) {
         self.failure = error
-        self.changes += 1
+        self.revision += 1
     }
 
-    mutating func removed() {
+    mutating func recordRemoval() {
         (self.file, self.failure) = (nil, nil)
-        self.changes += 1
+        self.revision += 1
     }
 }
 
@@ -189,10 +189,10 @@ extension MediaCore {
     /// meantime.
     func findAndRecord(_ url: URL) -> URL? {
         let name = self.name(of: url)
-        let before = self.engine.withState { $0.followed[name]?.changes }
+        let before = self.engine.withState { $0.followed[name]?.revision }
         guard let file = self.cached(url) else { return nil }
         guard let before else { return file }
-        self.engine.withState { if $0.followed[name]?.changes == before { $0.followed[name]?.landed(file) } }
+        self.engine.withState { if $0.followed[name]?.revision == before { $0.followed[name]?.recordFile(file) } }
         self.stateSignals.send((), to: name)
         return file
     }
@@ -201,7 +201,7 @@ extension MediaCore {
     func noteAbsence(of name: MediaName) {
         let isFollowed = self.engine.withState { state in
             guard state.followed[name]?.file != nil else { return false }
-            state.followed[name]?.removed()
+            state.followed[name]?.recordRemoval()
             return true
         }
         if isFollowed { self.stateSignals.send((), to: name) }
@@ -211,9 +211,9 @@ extension MediaCore {
         self.engine.read(name) { state, isFlying in
             let followed = state.followed[name] ?? FollowedFile()
             return (
-                value: followed.file.map { ($0, followed.changes) },
+                value: followed.file.map { ($0, followed.revision) },
                 isLoading: isFlying,
-                failure: followed.failure.map { ($0, followed.changes) }
+                failure: followed.failure.map { ($0, followed.revision) }
             )
         }
     }

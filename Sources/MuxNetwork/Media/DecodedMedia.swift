@@ -64,7 +64,7 @@ public final actor DecodedMedia<Value: Sendable> {
             repository: media.core.repository,
             persistence: nil,
             fetch: .value { key in
-                try await Self.decoded(key.key.url, of: media) { file in
+                try await Self.fetchAndDecode(key.key.url, of: media) { file in
                     let (value, cost) = try decode(file)
                     return Decoded(value: value, cost: cost)
                 }
@@ -142,7 +142,7 @@ public final actor DecodedMedia<Value: Sendable> {
     // MARK: - Decoding
 
     /// Fetches and decodes a file; a remote file that cannot be decoded is removed and fetched once more.
-    private static func decoded(
+    private static func fetchAndDecode(
         _ url: URL,
         of media: AsyncMedia,
         _ decode: @escaping @Sendable (URL) throws -> Decoded

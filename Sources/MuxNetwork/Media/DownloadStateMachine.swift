@@ -34,21 +34,21 @@ package struct DownloadStateMachine: Sendable, Equatable {
     private var hasRestarted = false
 
     /// The maximum number of bytes on disk so far.
-    private var best: Int64 = 0
-    /// The number of bytes by which the maximum has grown since the last ``found(_:)``.
+    private var largestOffset: Int64 = 0
+    /// The number of bytes by which the maximum has grown since the last ``beginAttempt(with:)``.
     package private(set) var gained: Int64 = 0
 
     /// Makes a state machine without a part on disk.
     package init(limit: Int64) { self.limit = limit }
 
     /// Sets the part that was found on disk, before a request; an unusable part counts as an empty part.
-    package mutating func found(_ partial: Partial) {
+    package mutating func beginAttempt(with partial: Partial) {
         let isUsable =
             partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max
             && partial.total ?? 0 <= self.limit
         self.partial = isUsable ? partial : Partial()
         self.isReceiving = false
-        self.best = max(self.best, self.partial.offset)
+        self.largestOffset = max(self.largestOffset, self.partial.offset)
         self.gained = 0
     }
 
@@ -94,14 +94,14 @@ package struct DownloadStateMachine: Sendable, Equatable {
     package mutating func received(_ head: DownloadHead) -> HeadAction {
         self.isReceiving = false
         switch head.status {
-        case 200, 203: return self.receivesAll(head)
-        case 206: return self.receivesPart(head)
-        case 416: return self.receivesNoRange(head)
+        case 200, 203: return self.receiveWhole(head)
+        case 206: return self.receivePart(head)
+        case 416: return self.receiveUnsatisfiedRange(head)
         default: return .refuse(status: head.status)
         }
     }
 
-    private mutating func receivesAll(_ head: DownloadHead) -> HeadAction {
+    private mutating func receiveWhole(_ head: DownloadHead) -> HeadAction {
         guard head.length ?? 0 <= self.limit else { return .fail(.tooLarge(limit: self.limit)) }
         self.partial = Partial(validator: head.validator, total: head.length)
         self.end = head.length
@@ -109,10 +109,10 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return .restart
     }
 
-    private mutating func receivesPart(_ head: DownloadHead) -> HeadAction {
+    private mutating func receivePart(_ head: DownloadHead) -> HeadAction {
         guard case .ask(let offset, let validator) = self.nextStep else { return .fail(.contradiction) }
         guard let range = head.range, let bounds = range.bounds, bounds.lowerBound == offset, !head.mayArriveDecoded,
-            self.isStill(validator, head),
+            self.isCompatible(validator, head),
             range.total == nil || self.partial.total == nil || range.total == self.partial.total,
             bounds.upperBound < self.partial.total ?? .max,
             head.length == nil || head.length == Int64(bounds.count)
@@ -125,10 +125,10 @@ package struct DownloadStateMachine: Sendable, Equatable {
         return .append
     }
 
-    private mutating func receivesNoRange(_ head: DownloadHead) -> HeadAction {
+    private mutating func receiveUnsatisfiedRange(_ head: DownloadHead) -> HeadAction {
         guard case .ask(let offset, let validator) = self.nextStep else { return .refuse(status: head.status) }
         guard head.range?.bounds == nil, head.range?.total == offset, self.partial.total ?? offset == offset,
-            self.isStill(validator, head)
+            self.isCompatible(validator, head)
         else { return self.startOver() }
         self.partial.total = offset
         return .finish
@@ -136,7 +136,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     /// Whether a response matches the representation of `validator`; a response without an entity tag
     /// matches.
-    private func isStill(_ validator: String, _ head: DownloadHead) -> Bool {
+    private func isCompatible(_ validator: String, _ head: DownloadHead) -> Bool {
         head.validator ?? validator == validator && !head.hasUnusableTag
     }
 
@@ -160,8 +160,8 @@ package struct DownloadStateMachine: Sendable, Equatable {
     /// Adds `count` appended bytes to the part on disk.
     package mutating func appended(count: Int) {
         self.partial.offset += Int64(count)
-        self.gained += max(0, self.partial.offset - self.best)
-        self.best = max(self.best, self.partial.offset)
+        self.gained += max(0, self.partial.offset - self.largestOffset)
+        self.largestOffset = max(self.largestOffset, self.partial.offset)
     }
 
     // MARK: - The end

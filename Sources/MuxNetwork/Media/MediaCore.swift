@@ -33,7 +33,7 @@ final class MediaCore: Sendable {
     let cacheKey: (@Sendable (URL) -> String)?
     private let accepts: [HTTPMediaType]?
     /// Sends the progress and the failures of downloads to the streams of each file.
-    let steps = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
+    let progressResults = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
     /// Signals changes of the states of a file.
     let stateSignals = Broadcast<MediaName, Void>()
     /// Cancels prefetches of a file.
@@ -84,7 +84,7 @@ final class MediaCore: Sendable {
             let digest = sha256?.lowercased()
             guard digest.map(Self.isDigest) ?? true else { throw MediaError.wrongDigest }
             let name = self.name(of: url)
-            for _ in 0..<Self.maximumRemovals {
+            for _ in 0..<Self.maximumAttempts {
                 let file = try await self.request(name, digest, isUrgent)
                 guard let digest, try await !self.verify(name, digest) else { return file }
             }
@@ -95,14 +95,14 @@ final class MediaCore: Sendable {
     }
 
     /// The maximum number of attempts of one request or flight if another program removes files.
-    private static let maximumRemovals = 3
+    private static let maximumAttempts = 3
 
     private nonisolated(nonsending) func request(
         _ name: MediaName,
         _ digest: String?,
         _ isUrgent: Bool
     ) async throws -> URL {
-        var met: MuxEvent.Kind?
+        var eventKind: MuxEvent.Kind?
         let landing = try await self.engine.enter(
             name,
             decide: { _ in .fly },
@@ -111,15 +111,15 @@ final class MediaCore: Sendable {
                 if isUrgent { state.urgent.insert(name) }
                 if self.cacheKey != nil { state.urls[name] = name.url }
                 if let digest { state.digests[name, default: []].insert(digest) }
-                met = isRunning ? .joined : .missed
+                eventKind = isRunning ? .joined : .missed
             },
             left: { state in
                 state.statistics.misses += 1
-                met = .missed
+                eventKind = .missed
             },
             arrived: {
                 if isUrgent { self.semaphore.raise(name) }
-                if let met { self.tell(met) }
+                if let eventKind { self.tell(eventKind) }
             }
         )
         guard case .output(let file) = landing else { throw CancellationError() }
@@ -157,7 +157,7 @@ final class MediaCore: Sendable {
 
     private func fly(_ name: MediaName, _ flight: FlightID) async {
         // A cancelled flight may end without an outcome; its entries are removed here.
-        defer { self.engine.withState(unlessInFlight: name) { $0.forget(name) } }
+        defer { self.engine.withState(unlessInFlight: name) { $0.removeEntries(of: name) } }
         var hasStarted = false
         var removals = 0
         while true {
@@ -169,19 +169,19 @@ final class MediaCore: Sendable {
                     try self.folder.fileSystem.status(at: file.path)
                 }
                 guard let size = status?.size else { throw MediaFolder.Removed() }
-                return self.landed(file, size, isFetched, name, flight)
+                return self.completeFlight(file, size, isFetched, name, flight)
             } catch is MediaFolder.Removed {
                 removals += 1
-                guard removals < Self.maximumRemovals else {
-                    return self.failed(MediaError.removed, name, flight, hasStarted)
+                guard removals < Self.maximumAttempts else {
+                    return self.failFlight(MediaError.removed, name, flight, hasStarted)
                 }
             } catch is MediaFolder.Fenced {
                 // After a removal, waiting callers get a file that is fetched after the removal. After a
                 // sign-out, the flight has no callers, and `workBegins` returns `false`.
                 guard self.engine.workBegins(flight, of: name, { _, _, _, _ in }) else { return }
-                guard !Task.isCancelled else { return self.failed(CancellationError(), name, flight, hasStarted) }
+                guard !Task.isCancelled else { return self.failFlight(CancellationError(), name, flight, hasStarted) }
             } catch {
-                return self.failed(error, name, flight, hasStarted)
+                return self.failFlight(error, name, flight, hasStarted)
             }
         }
     }
@@ -221,9 +221,9 @@ final class MediaCore: Sendable {
                 host: self.budget.flatMap { budget in name.url.host().map { RetryPolicy.Host($0, budget: budget) } },
                 time: self.repository.time
             ),
-            updateProgress: { [weak self] partial in self?.noted(partial, name, flight) ?? false },
+            updateProgress: { [weak self] partial in self?.recordProgress(partial, name, flight) ?? false },
             digests: { [weak self] in self?.engine.withState { $0.digests[name] } ?? [] },
-            verified: { [weak self] digest in
+            recordDigest: { [weak self] digest in
                 self?.engine.report(from: flight, of: name) { $0.verified[name.file] = digest }
             }
         )
@@ -251,23 +251,24 @@ final class MediaCore: Sendable {
 
     /// Records the progress of a download unless `partial` is `nil`; returns whether the flight is still
     /// current.
-    private func noted(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool {
+    private func recordProgress(_ partial: DownloadStateMachine.Partial?, _ name: MediaName, _ flight: FlightID) -> Bool
+    {
         guard let partial else { return self.engine.report(from: flight, of: name) { _ in } }
         let progress = AsyncMedia.Progress(received: partial.offset, total: partial.total)
         let isCurrent = self.engine.report(from: flight, of: name) { $0.progress[name] = progress }
-        if isCurrent { self.steps.send(.success(progress), to: name) }
+        if isCurrent { self.progressResults.send(.success(progress), to: name) }
         return isCurrent
     }
 
-    private func landed(_ file: URL, _ size: Int64, _ isFetched: Bool, _ name: MediaName, _ flight: FlightID) {
+    private func completeFlight(_ file: URL, _ size: Int64, _ isFetched: Bool, _ name: MediaName, _ flight: FlightID) {
         var isKept = false
         self.engine.land(flight, of: name, failed: false) { state, mayKeep in
             isKept = mayKeep
             // After a fence, the file is removed or will be removed: the callers must not get its URL.
             guard mayKeep else { return .failure(MediaError.removed) }
             if !isFetched { state.statistics.diskHits += 1 }
-            state.forget(name)
-            state.followed[name]?.landed(file)
+            state.removeEntries(of: name)
+            state.followed[name]?.recordFile(file)
             return .success(file)
         } always: { state in
             if isFetched, !isKept { state.statistics.fenceDrops += 1 }
@@ -275,25 +276,25 @@ final class MediaCore: Sendable {
         if isFetched { self.tell(isKept ? .fetched : .fenceDropped) } else { self.tell(.loaded) }
         guard isKept else { return }
         let progress = AsyncMedia.Progress(received: size, total: size, isComplete: true)
-        self.steps.send(.success(progress), to: name)
+        self.progressResults.send(.success(progress), to: name)
     }
 
-    private func failed(_ error: any Error, _ name: MediaName, _ flight: FlightID, _ hasStarted: Bool) {
+    private func failFlight(_ error: any Error, _ name: MediaName, _ flight: FlightID, _ hasStarted: Bool) {
         // The remaining callers have not cancelled the download: a cancellation becomes `fetchCancelled`.
         let error = error.ofUncancelledWork
         var isKept = false
         self.engine.land(flight, of: name, failed: true) { state, mayKeep in
             isKept = mayKeep
             if mayKeep {
-                state.forget(name)
-                state.followed[name]?.failed(error)
+                state.removeEntries(of: name)
+                state.followed[name]?.recordFailure(error)
             }
             return .failure(error)
         } always: { state in
             if hasStarted { state.statistics.failures += 1 }
         }
         if hasStarted { self.tell(.fetchFailed, because: error) }
-        if isKept { self.steps.send(.failure(error), to: name) }
+        if isKept { self.progressResults.send(.failure(error), to: name) }
     }
 
     /// Opens the folder for the current session, unless the folder is open.
@@ -321,7 +322,7 @@ final class MediaCore: Sendable {
 
 extension MediaCore.State {
     /// Removes the entries of a file whose flight has ended.
-    fileprivate mutating func forget(_ name: MediaName) {
+    fileprivate mutating func removeEntries(of name: MediaName) {
         self.progress[name] = nil
         self.urgent.remove(name)
         self.urls[name] = nil
@@ -346,7 +347,7 @@ extension MediaCore {
     func progress(_ url: URL) -> AsyncMedia.ProgressSequence {
         let name = self.name(of: url)
         return AsyncMedia.ProgressSequence(
-            changes: { [weak self] in self?.steps.changes(of: name) ?? AsyncThrowingStream { nil } },
+            changes: { [weak self] in self?.progressResults.changes(of: name) ?? AsyncThrowingStream { nil } },
             present: { [weak self] in
                 guard !url.isFileURL else { return AsyncMedia.Progress(isComplete: true) }
                 guard let self else { return AsyncMedia.Progress() }
@@ -366,7 +367,7 @@ extension MediaCore {
         self.engine.fence(name) { state in
             state.verified[name.file] = nil
             state.progress[name] = nil
-            state.followed[name]?.removed()
+            state.followed[name]?.recordRemoval()
         }
         self.stateSignals.send((), to: name)
         let folder = self.folder
@@ -389,7 +390,7 @@ extension MediaCore {
         self.engine.fenceAll { state in
             state.verified = [:]
             state.progress = [:]
-            for name in state.followed.keys { state.followed[name]?.removed() }
+            for name in state.followed.keys { state.followed[name]?.recordRemoval() }
         }
         self.stateSignals.sendToAll(())
         let folder = self.folder
@@ -414,12 +415,12 @@ extension MediaCore: SessionParticipant {
             var next = State()
             next.statistics = state.statistics
             next.followed = state.followed
-            for name in next.followed.keys { next.followed[name]?.removed() }
+            for name in next.followed.keys { next.followed[name]?.recordRemoval() }
             next.opening = state.opening &+ 1
             state = next
             return (.failure(MuxError.sessionEnded), inProgress)
         }
-        let receivers = inProgress.union(inFlight).flatMap { self.steps.receivers(of: $0) }
+        let receivers = inProgress.union(inFlight).flatMap { self.progressResults.receivers(of: $0) }
         return {
             resumeWaiters()
             for receive in receivers { receive(.failure(MuxError.sessionEnded)) }

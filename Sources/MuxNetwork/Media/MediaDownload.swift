@@ -20,21 +20,21 @@ struct MediaDownload: Sendable {
     let digests: @Sendable () -> Set<String>
 
     /// Receives the digest of the verified file.
-    let verified: @Sendable (String) -> Void
+    let recordDigest: @Sendable (String) -> Void
 
     /// The minimum number of new bytes on disk for another attempt without a pause.
     ///
     /// Without a minimum, a server that sends few bytes and closes each connection would get many requests.
-    private static let worthwhile: Int64 = 4096
+    private static let minimumGain: Int64 = 4096
 
     /// Downloads the file, with retries.
     func run() async throws -> URL {
         var machine = DownloadStateMachine(limit: self.folder.limits.maximumFileBytes)
         do {
-            return try await self.retryLoop.run { _ in .output(try await self.progressing(&machine)) }
+            return try await self.retryLoop.run { _ in .output(try await self.performAttempts(&machine)) }
         } catch {
             let failure = (error as? RetryError)?.lastError ?? error
-            await self.tidy(after: failure, machine.partial)
+            await self.removeUselessPart(after: failure, machine.partial)
             throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
         }
     }
@@ -52,13 +52,13 @@ struct MediaDownload: Sendable {
     /// Performs attempts until the file is complete.
     ///
     /// After an interruption, the next attempt starts at once if the last attempt gained at least
-    /// ``worthwhile`` bytes.
-    private func progressing(_ machine: inout DownloadStateMachine) async throws -> URL {
+    /// ``minimumGain`` bytes.
+    private func performAttempts(_ machine: inout DownloadStateMachine) async throws -> URL {
         while true {
             do {
                 if let file = try await self.attempt(&machine) { return file }
             } catch HTTPError.transport(let error, let request) {
-                guard machine.gained >= Self.worthwhile else { throw HTTPError.transport(error, request: request) }
+                guard machine.gained >= Self.minimumGain else { throw HTTPError.transport(error, request: request) }
             }
         }
     }
@@ -85,7 +85,7 @@ struct MediaDownload: Sendable {
         _ file: OpenFile,
         _ partial: DownloadStateMachine.Partial
     ) async throws -> URL? {
-        machine.found(partial)
+        machine.beginAttempt(with: partial)
         guard self.updateProgress(machine.partial) else { throw MediaFolder.Fenced() }
         let url = self.url()
         var call = Self.call(url)
@@ -120,7 +120,7 @@ struct MediaDownload: Sendable {
     }
 
     /// Removes the growing file if no later download can resume the file, or if the server has no such file.
-    private func tidy(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
+    private func removeUselessPart(after error: any Error, _ partial: DownloadStateMachine.Partial) async {
         let isWorthless =
             switch (error, (error as? MediaError)?.reason) {
             case (is MediaFolder.Fenced, _), (is MediaFolder.Removed, _), (_, .fetchedElsewhere): false
@@ -142,7 +142,7 @@ struct MediaDownload: Sendable {
             if !wanted.isEmpty {
                 let digest = try self.folder.digest(of: file)
                 guard wanted.contains(digest) else { throw MediaError.wrongDigest }
-                self.verified(digest)
+                self.recordDigest(digest)
             }
             return try self.folder.complete(self.name, file, self.isCurrent)
         }

@@ -135,7 +135,7 @@ final class MediaFolder: Sendable {
     /// would remove the media files.
     ///
     /// - Throws: ``Removed`` if the folder must be opened first; an error of the file system.
-    private func keepSession(_ disk: Disk) throws {
+    private func restoreSessionFile(_ disk: Disk) throws {
         guard try self.fileSystem.status(at: self.session.path) == nil else { return }
         guard disk.opening != nil else { throw Removed() }
         try self.session.write(try JSONEncoder().encode(Session(epoch: disk.epoch)), durability: self.durability)
@@ -236,7 +236,7 @@ final class MediaFolder: Sendable {
     ) throws -> (file: OpenFile, partial: DownloadStateMachine.Partial) {
         try self.withLockedDisk { disk in
             guard check() else { throw Fenced() }
-            try self.keepSession(disk)
+            try self.restoreSessionFile(disk)
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
             // The former holder of the lock may have completed or removed the file between the two calls.
@@ -302,7 +302,7 @@ final class MediaFolder: Sendable {
             try self.fileSystem.move(self.path(name.partial), to: self.path(name.file))
             disk.used -= former
             try? self.remove(name.sidecar, &disk)
-            try? self.keepSession(disk)
+            try? self.restoreSessionFile(disk)
             self.markUsed(name, &disk)
             if self.durability == .full { try? self.fileSystem.synchronizeFolder(self.path) }
             self.evict(toFree: 0, &disk)

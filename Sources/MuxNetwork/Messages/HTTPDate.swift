@@ -17,16 +17,16 @@ package enum HTTPDate {
         switch words.count {
         // A space pads a one-digit day in the form of `asctime`. At other positions, two adjacent spaces are
         // invalid.
-        case 6 where words[2].isEmpty: return self.ofC(Array(words[..<2] + words[3...]), dayDigits: 1)
-        case 6: return self.preferred(words)
-        case 5: return self.ofC(words, dayDigits: 2)
-        case 4: return self.obsolete(words, now: now)
+        case 6 where words[2].isEmpty: return self.parseAsctime(Array(words[..<2] + words[3...]), dayDigits: 1)
+        case 6: return self.parseIMFFixdate(words)
+        case 5: return self.parseAsctime(words, dayDigits: 2)
+        case 4: return self.parseRFC850(words, now: now)
         default: return nil
         }
     }
 
     /// `Sun, 06 Nov 1994 08:49:37 GMT`.
-    private static func preferred(_ words: [Substring]) -> Date? {
+    private static func parseIMFFixdate(_ words: [Substring]) -> Date? {
         guard words[0].last == ",", self.days.contains(words[0].dropLast()), words[5] == "gmt",
             let day = self.number(words[1], 2), let year = self.number(words[3], 4)
         else { return nil }
@@ -34,7 +34,7 @@ package enum HTTPDate {
     }
 
     /// `Sunday, 06-Nov-94 08:49:37 GMT`.
-    private static func obsolete(_ words: [Substring], now: Date) -> Date? {
+    private static func parseRFC850(_ words: [Substring], now: Date) -> Date? {
         let parts = words[1].split(separator: "-", omittingEmptySubsequences: false)
         guard words[0].last == ",", self.longDays.contains(words[0].dropLast()), words[3] == "gmt", parts.count == 3,
             let day = self.number(parts[0], 2), let short = self.number(parts[2], 2)
@@ -49,7 +49,7 @@ package enum HTTPDate {
     }
 
     /// `Sun Nov  6 08:49:37 1994`.
-    private static func ofC(_ words: [Substring], dayDigits: Int) -> Date? {
+    private static func parseAsctime(_ words: [Substring], dayDigits: Int) -> Date? {
         guard self.days.contains(words[0]), let day = self.number(words[2], dayDigits),
             let year = self.number(words[4], 4)
         else { return nil }

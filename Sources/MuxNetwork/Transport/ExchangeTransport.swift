@@ -94,7 +94,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
             do {
                 exchange.ended(nil, trailers: try await perform(Self.watched(call, exchange), self))
             } catch {
-                exchange.ended(HTTPError.ended(by: error))
+                exchange.ended(HTTPError.transportError(for: error))
             }
         }
         self.state.withLock { $0.task = task }
@@ -126,7 +126,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
     }
 
     func receive(head: HTTPReply) throws {
-        guard head.status >= 200 || head.status == 101 else { return self.exchange.showedLife() }
+        guard head.status >= 200 || head.status == 101 else { return self.exchange.recordActivity() }
         var head = head
         head.url = head.url ?? self.url
         let goesOn = self.exchange.received(head: head)

@@ -162,13 +162,13 @@ package final class HTTPExchange: Sendable {
         /// Whether further data of the producer is ignored.
         var hasEnded = false
         /// The error of the first ``HTTPExchange/abandon(_:)``, even if the exchange had already ended.
-        var leaving: (any Error)?
+        var abandonError: (any Error)?
         /// Whether the client waits for the server, and not for a free connection or for the body of the
         /// request.
         var isWaitingForServer = true
         var hasProducerEnded = false
         /// The time of the last activity of the connection, or of the start of the wait for the server.
-        var lastSign: Moment
+        var lastActivity: Moment
         /// The waiting consumer; resumed only by ``HTTPExchange/flush()``, outside the lock.
         var consumer: CheckedContinuation<News, Never>?
     }
@@ -182,7 +182,7 @@ package final class HTTPExchange: Sendable {
 
     package init(_ call: ValidatedCall, _ limits: Limits, _ time: TimeSource) {
         let machine = HTTPExchangeStateMachine(call.method, sizeLimit: limits.body)
-        self.state = Locked(State(machine: machine, lastSign: time.now))
+        self.state = Locked(State(machine: machine, lastActivity: time.now))
         self.limits = limits
         self.time = time
     }
@@ -202,9 +202,9 @@ package final class HTTPExchange: Sendable {
     package var isHeadReceived: Bool { self.state.withLock { $0.machine.isHeadReceived } }
 
     /// Records activity of the connection: the measurement of silence restarts.
-    package func showedLife() {
+    package func recordActivity() {
         let now = self.time.now
-        self.state.withLock { $0.lastSign = now }
+        self.state.withLock { $0.lastActivity = now }
     }
 
     /// Sets whether the client waits for the server; silence counts only during such a wait.
@@ -212,7 +212,7 @@ package final class HTTPExchange: Sendable {
         let now = self.time.now
         self.state.withLock { state in
             state.isWaitingForServer = isWaitingForServer
-            state.lastSign = now
+            state.lastActivity = now
         }
     }
 
@@ -223,7 +223,7 @@ package final class HTTPExchange: Sendable {
         let now = self.time.now
         return self.state.withLock { state -> Bool in
             guard !state.hasEnded else { return false }
-            state.lastSign = now
+            state.lastActivity = now
             if let error = state.machine.received(head) {
                 Self.end(&state, .failure(error))
                 return false
@@ -253,7 +253,7 @@ package final class HTTPExchange: Sendable {
         let now = self.time.now
         return self.state.withLock { state -> Verdict in
             guard !state.hasEnded else { return .ended }
-            state.lastSign = now
+            state.lastActivity = now
             let isFull = state.bufferedCount >= Self.capacity
             let pauses = isFull && !state.isPaused
             if isFull { state.isPaused = true }
@@ -344,7 +344,7 @@ package final class HTTPExchange: Sendable {
     /// dropped.
     package func abandon(_ error: any Error) {
         self.state.withLock { state in
-            if state.leaving == nil { state.leaving = error }
+            if state.abandonError == nil { state.abandonError = error }
             guard !state.hasEnded else { return }
             state.news = News()
             Self.end(&state, .failure(error))
@@ -354,7 +354,7 @@ package final class HTTPExchange: Sendable {
 
     /// Throws the error of the first ``abandon(_:)``, if any; called between two pieces.
     package func throwIfAbandoned() throws {
-        if let error = self.state.withLock({ $0.leaving }) { throw error }
+        if let error = self.state.withLock({ $0.abandonError }) { throw error }
     }
 
     private func news() async -> News {
@@ -364,7 +364,7 @@ package final class HTTPExchange: Sendable {
                 guard state.news.isEmpty else { return Self.take(&state) }
                 state.consumer = continuation
                 // Silence starts here: before, the consumer was busy and did not wait for the server.
-                state.lastSign = max(state.lastSign, now)
+                state.lastActivity = max(state.lastActivity, now)
                 return nil
             }
             if let news { continuation.resume(returning: news) }
@@ -408,13 +408,16 @@ package final class HTTPExchange: Sendable {
     /// - Returns: The time until the next limit, if no data arrives; `nil` after an abort.
     private func timeLeft() -> Duration? {
         let now = self.time.now
-        let (lastSign, isWaiting) = self.state.withLock { ($0.lastSign, $0.consumer != nil && $0.isWaitingForServer) }
+        let (lastActivity, isWaiting) = self.state.withLock {
+            ($0.lastActivity, $0.consumer != nil && $0.isWaitingForServer)
+        }
         if self.limits.end <= now, let deadline = self.limits.deadline {
             self.abandon(HTTPError.transport(.deadlineExceeded(after: deadline)))
             return nil
         }
         // A slow consumer, or a wait for a free connection, does not count as silence of the server.
-        let silence = isWaiting ? lastSign.advanced(by: self.limits.silence).duration(since: now) : self.limits.silence
+        let silence =
+            isWaiting ? lastActivity.advanced(by: self.limits.silence).duration(since: now) : self.limits.silence
         guard silence > .zero else {
             self.abandon(HTTPError.timedOut(after: self.limits.silence))
             return nil

@@ -102,12 +102,12 @@ final class RedirectingSink: HTTPSink {
     private struct State: Sendable {
         var redirects: HTTPRedirects
         var next: HTTPCall?
-        var dropped = 0
+        var droppedBytes = 0
     }
 
     /// The maximum number of bytes of a redirection's body that are read so that the connection can be
     /// reused.
-    private static let worthReading = 64 << 10
+    private static let maximumDrainedBytes = 64 << 10
     private let state: Locked<State>
     private let hasOtherMethod: Bool?
     private let base: any HTTPSink
@@ -142,8 +142,8 @@ final class RedirectingSink: HTTPSink {
     func receive(_ bytes: Data) async throws {
         let isFinal = try self.state.withLock { state throws(Following) in
             guard state.next != nil else { return true }
-            state.dropped += bytes.count
-            guard state.dropped <= Self.worthReading else { throw Following() }
+            state.droppedBytes += bytes.count
+            guard state.droppedBytes <= Self.maximumDrainedBytes else { throw Following() }
             return false
         }
         if isFinal { try await self.base.receive(bytes) }

@@ -251,19 +251,19 @@ package protocol ValidatedTransport: HTTPTransport {
     var session: UInt64 { get }
 
     /// The stored response to `call`, if the response is usable without an exchange; otherwise `nil`.
-    func stored(for call: ValidatedCall) -> HTTPReply?
+    func storedReply(for call: ValidatedCall) -> HTTPReply?
 }
 
 extension ValidatedTransport {
     package var pendingCount: Int { 0 }
     package var admitsCalls: Bool { false }
     package var session: UInt64 { 0 }
-    package func stored(for call: ValidatedCall) -> HTTPReply? { nil }
+    package func storedReply(for call: ValidatedCall) -> HTTPReply? { nil }
 
     /// The stored response to `call`, if the response is usable without an exchange and is within the limits
     /// of ``options``.
     func reply(for call: ValidatedCall) -> HTTPReply? {
-        self.stored(for: call).flatMap { $0.body.count <= self.options.maximumBodySize ? $0 : nil }
+        self.storedReply(for: call).flatMap { $0.body.count <= self.options.maximumBodySize ? $0 : nil }
     }
 
     /// Sends a request and returns the complete response, within the limits of ``options``.
@@ -273,7 +273,13 @@ extension ValidatedTransport {
         let buffer = HTTPBuffer(limit: limit)
         let deadline = call.call.deadline ?? self.options.deadline
         let session = call.session ?? self.session
-        var reply = try await self.follow(call, into: buffer, sizeLimit: limit, deadline: deadline, in: session)
+        var reply = try await self.performExchanges(
+            call,
+            into: buffer,
+            sizeLimit: limit,
+            deadline: deadline,
+            in: session
+        )
         reply.body = buffer.body
         return reply
     }
@@ -305,7 +311,7 @@ extension ValidatedTransport {
     ///   the task is cancelled, as soon as a running call of the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         do {
-            return try await self.follow(
+            return try await self.performExchanges(
                 try ValidatedCall(call),
                 into: sink,
                 sizeLimit: nil,
@@ -319,7 +325,7 @@ extension ValidatedTransport {
 
     /// Performs the exchanges of a call: the first exchange, and another exchange for each redirection.
     @concurrent
-    private func follow(
+    private func performExchanges(
         _ call: ValidatedCall,
         into sink: any HTTPSink,
         sizeLimit: Int?,
@@ -375,7 +381,7 @@ extension HTTPTransport {
             guard let transport = self as? any ValidatedTransport else { return try await self.send(call.call) }
             return try await transport.send(call)
         } catch {
-            throw HTTPError.ended(by: error)
+            throw HTTPError.transportError(for: error)
         }
     }
 
@@ -387,7 +393,7 @@ extension HTTPTransport {
         do {
             return try await self.send(call)
         } catch {
-            throw HTTPError.ended(by: error).naming(call)
+            throw HTTPError.transportError(for: error).naming(call)
         }
     }
 
@@ -403,7 +409,7 @@ extension HTTPTransport {
             if let failure = sink.failure { throw failure }
             return head
         } catch {
-            throw sink.failure ?? HTTPError.ended(by: error).naming(call)
+            throw sink.failure ?? HTTPError.transportError(for: error).naming(call)
         }
     }
 }
@@ -424,7 +430,7 @@ extension Error {
 extension HTTPError {
     /// Maps an error of a transport to an ``HTTPError`` or `CancellationError`; `MuxError.repositoryMismatch`
     /// is returned unchanged.
-    static func ended(by error: any Error) -> any Error {
+    static func transportError(for error: any Error) -> any Error {
         switch error {
         case let error as HTTPError: error
         case let error as HTTPError.TransportFailure: HTTPError.transport(error)

@@ -33,7 +33,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
 
     /// Adds a call under a new identifier.
     ///
-    /// - Returns: Whether the call may start; otherwise ``ended(_:)`` returns the call later.
+    /// - Returns: Whether the call may start; otherwise ``remove(_:)`` returns the call later.
     package mutating func add(_ call: Call, _ id: Int, at host: Host) -> Bool {
         guard self.queues[host, default: Queue()].runningCount < self.limit else {
             self.queues[host]?.waiting.append(id)
@@ -49,7 +49,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     ///
     /// - Returns: The waiting call that may start instead; `nil` without such a call.
     /// - Complexity: O(1), amortised.
-    package mutating func ended(_ id: Int) -> Call? {
+    package mutating func remove(_ id: Int) -> Call? {
         switch self.places.removeValue(forKey: id) {
         case nil: return nil
         case .waiting(let host, _)?:

@@ -9,7 +9,7 @@ struct DownloadStateMachineTests {
 
     private func machine(_ partial: Machine.Partial? = nil, limit: Int64 = 1000) -> Machine {
         var machine = Machine(limit: limit)
-        if let partial { machine.found(partial) }
+        if let partial { machine.beginAttempt(with: partial) }
         return machine
     }
 
@@ -89,7 +89,7 @@ struct DownloadStateMachineTests {
         #expect(machine.received(head) == action)
         if action == .askAgain {
             #expect(machine.nextStep == .askForAll)
-            machine.found(Self.some)
+            machine.beginAttempt(with: Self.some)
             #expect(machine.received(head) == .fail(.contradiction), "only once")
         }
     }
@@ -191,7 +191,7 @@ struct DownloadStateMachineTests {
         machine.appended(count: 30)
         #expect(machine.gained == 30)
 
-        machine.found(machine.partial)
+        machine.beginAttempt(with: machine.partial)
 
         #expect(machine.gained == 0)
         #expect(machine.received(Self.part(70...99, of: 100)) == .append)

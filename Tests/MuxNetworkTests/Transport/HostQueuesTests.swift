@@ -31,12 +31,12 @@ struct HostQueuesTests {
                     if let next { running[host]?.append(next) }
                 }
                 for host in waiting.keys { waiting[host]?.removeAll { $0 == gone } }
-                #expect(queues.ended(gone) == next)
+                #expect(queues.remove(gone) == next)
             }
         }
-        for id in running.values.flatMap(\.self) + waiting.values.flatMap(\.self) { _ = queues.ended(id) }
+        for id in running.values.flatMap(\.self) + waiting.values.flatMap(\.self) { _ = queues.remove(id) }
         // Ends the calls that started meanwhile.
-        for id in 0..<2_000 { _ = queues.ended(id) }
+        for id in 0..<2_000 { _ = queues.remove(id) }
         #expect(queues.counts == (0, 0, 0))
     }
 
@@ -45,7 +45,7 @@ struct HostQueuesTests {
         _ = queues.add(0, 0, at: 0)
         for id in 1..<10_000 {
             let begins = queues.add(id, id, at: 0)
-            let next = queues.ended(id - 1)
+            let next = queues.remove(id - 1)
             #expect(!begins && next == id && queues.counts.calls == 1 && queues.counts.places < 64)
         }
     }

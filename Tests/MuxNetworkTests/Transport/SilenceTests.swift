@@ -116,7 +116,7 @@ struct SilenceTests {
         let call = Task { try await world.run() }
         await world.pass(.seconds(15))
         await world.settle()
-        world.exchange.showedLife()
+        world.exchange.recordActivity()
         await world.pass(.seconds(5))
         await world.pass(.seconds(14))
         #expect(!world.exchange.hasEnded)

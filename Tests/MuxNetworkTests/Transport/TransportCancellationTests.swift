@@ -258,7 +258,7 @@ struct TransportCancellationTests {
             isRepeatable: false
         )
         let calls = Tally()
-        guard case .later = upload.read(limit: 10) else {
+        guard case .unavailable = upload.read(limit: 10) else {
             Issue.record("a stream has no piece before its first read")
             return
         }

@@ -132,7 +132,7 @@ final class DecodingSink: HTTPSink {
     }
 
     /// The maximum number of codings; each decoder needs memory.
-    private static let mostCodings = 2
+    private static let maximumCodings = 2
 
     private let base: any HTTPSink
     private let method: HTTPMethod
@@ -160,7 +160,8 @@ final class DecodingSink: HTTPSink {
         let codings = names.compactMap { DecodableCoding(named: $0) }.filter { self.requested.contains($0) }
         var head = head
         head.isBodyAsSent.value = true
-        if codings.count == names.count, codings.count <= Self.mostCodings, head.status != 206, self.method != .head {
+        if codings.count == names.count, codings.count <= Self.maximumCodings, head.status != 206, self.method != .head
+        {
             head.isBodyAsSent.value = self.state.withLock { state in
                 let decoders = codings.reversed().compactMap { ContentDecoder($0) }
                 if decoders.count == codings.count { state.decoders = decoders }

@@ -25,7 +25,7 @@ final class CurlLoop {
     func run() {
         let multi = self.mailbox.multi
         while true {
-            let (messages, isClosed) = self.mailbox.take()
+            let (messages, isClosed) = self.mailbox.takeMessages()
             for message in messages { self.handle(message) }
             if isClosed, self.transfers.isEmpty { break }
             multi.perform()
@@ -34,7 +34,7 @@ final class CurlLoop {
             // A transfer of the agenda may have ended, and its handle may be freed.
             for transfer in paused where self.transfers[transfer.order.id] === transfer { self.resume(transfer) }
             for transfer in complete where self.transfers[transfer.order.id] === transfer {
-                transfer.ended(0)
+                transfer.reportOutcome(0)
                 self.handle(.stop(transfer.order.id))
             }
             multi.poll()
@@ -61,7 +61,7 @@ final class CurlLoop {
     /// Starts waiting orders in place of the order `id`, until a transfer runs.
     private func startNext(after id: Int) {
         var id = id
-        while let next = self.queues.ended(id), !self.begin(next) { id = next.id }
+        while let next = self.queues.remove(id), !self.begin(next) { id = next.id }
     }
 
     /// Starts a transfer.
@@ -90,7 +90,7 @@ final class CurlLoop {
         let result = mux_easy_pause(self.library.table, transfer.easy, CInt(MUX_CURLPAUSE_CONT))
         // 0 is success; 43 means that the transfer has not begun or has ended.
         guard result != 0, result != 43 else { return }
-        transfer.ended(result)
+        transfer.reportOutcome(result)
         self.handle(.stop(transfer.order.id))
     }
 
@@ -101,7 +101,7 @@ final class CurlLoop {
             if transfer.prepareRestart(), self.mailbox.multi.add(easy) { return }
         }
         self.transfers[id] = nil
-        transfer.ended(result)
+        transfer.reportOutcome(result)
         self.remove(transfer)
         self.startNext(after: id)
     }
@@ -121,18 +121,18 @@ final class CurlAgenda {
     private var complete: [CurlTransfer] = []
 
     /// Schedules a resumption of the caller after the callbacks, for all bytes that have arrived.
-    func flush(_ exchange: HTTPExchange) {
+    func scheduleFlush(of exchange: HTTPExchange) {
         if self.exchanges.last !== exchange { self.exchanges.append(exchange) }
     }
 
     /// Schedules a resumption of the transfer.
-    func resume(_ transfer: CurlTransfer) { self.paused.append(transfer) }
+    func scheduleResumption(of transfer: CurlTransfer) { self.paused.append(transfer) }
 
     /// Schedules the end of a transfer.
     ///
     /// Needed if the response is complete before the whole request was sent: libcurl would wait until the
     /// rest of the request is sent.
-    func complete(_ transfer: CurlTransfer) { self.complete.append(transfer) }
+    func scheduleEnd(of transfer: CurlTransfer) { self.complete.append(transfer) }
 
     /// Resumes the scheduled callers, and clears the agenda.
     ///

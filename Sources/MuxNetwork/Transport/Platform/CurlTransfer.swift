@@ -97,7 +97,7 @@ final class CurlTransfer {
     private static let errorTextSize = 256
 
     /// Reports the outcome of the transfer to the exchange.
-    func ended(_ result: CInt) {
+    func reportOutcome(_ result: CInt) {
         let exchange = self.order.exchange
         if let failure {
             exchange.ended(failure)
@@ -124,7 +124,7 @@ final class CurlTransfer {
     // MARK: - Options
 
     /// Sets an option that older versions of libcurl may lack; a failure has no effect.
-    private func offer(_ option: CInt, _ value: Int) {
+    private func setIfSupported(_ option: CInt, _ value: Int) {
         _ = mux_easy_set_long(self.library.table, self.easy, option, CLong(value))
     }
 
@@ -169,9 +169,9 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_PATH_AS_IS), 1)
         self.set(CInt(MUX_CURLOPT_NOSIGNAL), 1)
         // The removal of a handle does not wait for a running name resolution (since libcurl 7.87).
-        self.offer(CInt(MUX_CURLOPT_QUICK_EXIT), 1)
-        self.offer(CInt(MUX_CURLOPT_HTTP09_ALLOWED), 0)
-        self.offer(CInt(MUX_CURLOPT_HTTP_VERSION), Int(MUX_CURL_HTTP_VERSION_2TLS))
+        self.setIfSupported(CInt(MUX_CURLOPT_QUICK_EXIT), 1)
+        self.setIfSupported(CInt(MUX_CURLOPT_HTTP09_ALLOWED), 0)
+        self.setIfSupported(CInt(MUX_CURLOPT_HTTP_VERSION), Int(MUX_CURL_HTTP_VERSION_2TLS))
         self.require(mux_easy_set_sockets(self.library.table, self.easy, self.sockets))
         self.require(
             mux_easy_set_pointer(self.library.table, self.easy, CInt(MUX_CURLOPT_ERRORBUFFER), self.errorText)
@@ -317,22 +317,22 @@ final class CurlTransfer {
     private func received(line: UnsafeRawBufferPointer) -> Int {
         do throws(HTTPError) {
             guard let reply = try self.head.read(line) else {
-                self.order.exchange.showedLife()
+                self.order.exchange.recordActivity()
                 return line.count
             }
-            self.agenda.flush(self.order.exchange)
+            self.agenda.scheduleFlush(of: self.order.exchange)
             // If the response arrives before the whole request was sent, libcurl completes the response only
             // while the sending is not paused. Therefore the sending resumes.
-            if self.order.upload != nil { self.agenda.resume(self) }
-            guard self.order.exchange.received(head: reply) else { return self.failed(nil) }
+            if self.order.upload != nil { self.agenda.scheduleResumption(of: self) }
+            guard self.order.exchange.received(head: reply) else { return self.abort(with: nil) }
             self.endIfComplete()
             return line.count
         } catch {
-            return self.failed(error)
+            return self.abort(with: error)
         }
     }
 
-    private func failed(_ error: HTTPError?) -> Int {
+    private func abort(with error: HTTPError?) -> Int {
         self.failure = error
         return -1
     }
@@ -386,19 +386,19 @@ final class CurlTransfer {
 
     /// Passes a piece of the body to the exchange.
     private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
-        self.agenda.flush(self.order.exchange)
+        self.agenda.scheduleFlush(of: self.order.exchange)
         switch self.order.exchange.received(Data(bytes)) {
         case .taken:
             self.endIfComplete()
             return bytes.count
         case .paused: return Int(MUX_CURL_WRITEFUNC_PAUSE)
-        case .ended: return self.failed(nil)
+        case .ended: return self.abort(with: nil)
         }
     }
 
     private func endIfComplete() {
         guard let upload = self.order.upload, !upload.isSent, self.order.exchange.isComplete else { return }
-        self.agenda.complete(self)
+        self.agenda.scheduleEnd(of: self)
     }
 
     /// Copies the next bytes of the request body to libcurl's buffer.
@@ -411,7 +411,7 @@ final class CurlTransfer {
                 room.copyMemory(from: source)
                 return source.count
             }
-        case .later:
+        case .unavailable:
             self.order.exchange.setWaitingForServer(false)
             return Int(MUX_CURL_READFUNC_PAUSE)
         case .failed: return Int(MUX_CURL_READFUNC_ABORT)

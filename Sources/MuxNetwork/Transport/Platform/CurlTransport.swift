@@ -151,7 +151,7 @@ final class CurlMailbox: Sendable {
     }
 
     /// Takes all messages; called by the thread.
-    func take() -> (messages: [Message], isClosed: Bool) {
+    func takeMessages() -> (messages: [Message], isClosed: Bool) {
         self.state.withLock { state in
             defer { state.messages = [] }
             return (state.messages, state.isClosed)

@@ -12,7 +12,7 @@ final class CurlUpload: Sendable {
         /// The next bytes; no bytes at the end of the body.
         case bytes(Data)
         /// The next piece is not available yet.
-        case later
+        case unavailable
         case failed
     }
 
@@ -52,7 +52,7 @@ final class CurlUpload: Sendable {
             guard !state.hasFailed else { return (.failed, nil) }
             guard !state.rest.isEmpty else {
                 state.isAwaited = !state.isLast
-                return (state.isLast ? .bytes(Data()) : .later, nil)
+                return (state.isLast ? .bytes(Data()) : .unavailable, nil)
             }
             let bytes = state.rest.prefix(limit)
             state.rest = state.rest.dropFirst(limit)

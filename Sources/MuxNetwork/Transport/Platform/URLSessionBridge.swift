@@ -145,7 +145,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         totalBytesSent: Int64,
         totalBytesExpectedToSend: Int64
     ) {
-        self.entry(task.taskIdentifier)?.exchange.showedLife()
+        self.entry(task.taskIdentifier)?.exchange.recordActivity()
     }
 
     func urlSession(
