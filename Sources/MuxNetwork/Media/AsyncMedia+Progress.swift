@@ -50,9 +50,9 @@ extension AsyncMedia {
     /// are compared instead. A slow consumer misses intermediate values.
     ///
     /// **After a failure.** If the download fails during the iteration, the iterator throws the error. After
-    /// a sign-out during a download, the iterator throws `MuxError/sessionEnded`. A
-    /// download that stops because all callers are cancelled does not count as a failure: the sequence
-    /// continues with the next download.
+    /// a sign-out during a download, the iterator throws `MuxError/sessionEnded`. A download that stops
+    /// because all callers are cancelled does not count as a failure: the sequence continues with the next
+    /// download.
     ///
     /// **Cancellation.** The sequence ends if the consumer's task is cancelled.
     ///

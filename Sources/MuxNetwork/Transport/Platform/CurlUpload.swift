@@ -43,7 +43,7 @@ final class CurlUpload: Sendable {
     /// The length in bytes; `nil` if unknown.
     var length: Int? { self.body.length }
 
-    /// Whether libcurl needs no further bytes: libcurl has taken the whole body, or the stream has failed.
+    /// Whether libcurl has taken all bytes, and no more bytes follow, even if the stream has failed.
     var isSent: Bool { self.state.withLock { $0.isLast && $0.rest.isEmpty } }
 
     /// Takes at most `limit` bytes.
