@@ -32,7 +32,7 @@ final class OutboxSender: Sendable {
         set { self.state.withLock { $0.wait = newValue } }
     }
 
-    /// A step begins.
+    /// Prepares a step: a call of ``retryNow()`` from now on ends the wait after the step.
     func begin() {
         self.state.withLock { state in
             state.wait = nil
@@ -63,14 +63,15 @@ final class OutboxSender: Sendable {
 
 /// The senders: one task for each lane with a change to send.
 ///
-/// A sender holds the lease of the folder and a slot, except during the wait between two attempts.
+/// A sender acquires a slot and the lease of the folder in its first step, and in the first step after a
+/// wait. A failed step releases both.
 extension OutboxCore {
-    /// The attempt must not begin: see ``OutboxStateMachine/attemptBegan(_:)``.
+    /// The state machine permits no attempt: see ``OutboxStateMachine/attemptBegan(_:)``.
     private struct NotSendable: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
 
-    /// Another process may be sending.
+    /// The lease has ended, so another process may be sending.
     private struct LostLease: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
@@ -124,7 +125,7 @@ extension OutboxCore {
         }
     }
 
-    /// The policy permits no further attempt of the change.
+    /// Refuses the change of the last attempt, because the policy permits no further attempt.
     private func giveUp(_ run: Run, _ error: RetryError) async {
         guard let id = run.state.withLock({ $0.id }) else { return }
         let message = (error.lastError ?? error).sentence
@@ -144,7 +145,8 @@ extension OutboxCore {
 
     /// Sends the next change of the lane.
     ///
-    /// - Returns: Whether the lane may have another change; otherwise the sender ends.
+    /// - Returns: Whether the lane may have another change, otherwise the sender ends; or a failure, with the
+    ///   wait before the next step.
     private func step(_ run: Run) async -> RetryResult<Bool> {
         run.sender.begin()
         do {
@@ -184,7 +186,7 @@ extension OutboxCore {
             state.stalls += 1
             return state.stalls
         }
-        // At least a second, also with a policy without a delay.
+        // From 1 to 64 seconds, also with a policy without a delay.
         let delay = Duration.seconds(1 << min(stalls - 1, 6))
         return await self.failedStep(run, after: error, .after(delay), wasUnsent: true)
     }
@@ -253,7 +255,8 @@ extension OutboxCore {
         }
     }
 
-    /// Writes the states of changes whose attempts an earlier holder of the lease did not finish.
+    /// Writes the states of changes whose attempts have no outcome: once per tenure of the lease, and
+    /// whenever such a change delays `lane`.
     private func becomeSender(
         _ log: OutboxLog,
         _ tenure: UInt64,
@@ -271,10 +274,10 @@ extension OutboxCore {
         self.state.withLock { $0.tenure = tenure }
     }
 
-    /// The changes of a lane that a failed change blocks.
+    /// The changes of a lane that are blocked according to the app.
     private struct Blocked: Sendable {
         var ids: Set<ID> = []
-        /// The changes and their states at the time of the decision.
+        /// All changes of the lane, with the states at the time of the decision.
         let changes: [Item]
 
         func isCurrent(in machine: OutboxStateMachine, _ lane: String) -> Bool {
@@ -285,6 +288,8 @@ extension OutboxCore {
     }
 
     /// Asks the app which changes of the lane are blocked; `nil` without a rule, or without a failed change.
+    ///
+    /// The closure of the app runs outside the log, so the caller must check ``Blocked/isCurrent(in:_:)``.
     private func blockedChanges(in lane: String) async throws -> Blocked? {
         guard let isBlocked = self.state.withLock({ $0.isBlocked }) else { return nil }
         let changes = try await self.perform { log throws(MuxStoreError) in
@@ -365,7 +370,7 @@ extension OutboxCore {
         }
     }
 
-    /// The lanes that wait for a connection continue.
+    /// Ends the waits of the lanes that wait for a connection.
     private func reachedServer() {
         let waiting = self.state.withLock { state -> [OutboxSender] in
             guard state.offlineFailures > 0 else { return [] }
@@ -375,7 +380,7 @@ extension OutboxCore {
         for sender in waiting { sender.retryNow() }
     }
 
-    /// Tells the observer.
+    /// Tells the observer the outcome of an attempt, unless the change had ended before.
     private func tell(
         _ outcome: OutboxStateMachine.Outcome,
         _ error: (any Error)?,
@@ -416,7 +421,7 @@ extension OutboxCore {
             )
         }
         guard let begun else { throw NotSendable() }
-        // The process may have been suspended during the write.
+        // The process may have been suspended during the write, and the lease may have ended.
         guard self.lease.tenure == tenure else { throw LostLease() }
         self.tell(.changeSending)
         return begun

@@ -21,8 +21,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var offlineFailures = 0
         /// The senders of the lanes.
         var senders: [String: OutboxSender] = [:]
-        /// The tenure of the lease of the last call of `becomeSender`, which determines the outcomes of
-        /// interrupted attempts; `nil` before the first call.
+        /// The tenure of the lease in which the interrupted attempts were last resolved; `nil` before.
         var tenure: UInt64?
         /// Whether a failed change prevents the sending of a later change of the lane; `nil` if a failed
         /// change prevents nothing.
@@ -47,12 +46,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     let repositoryChoice: RepositoryChoice
     let overlays = OutboxOverlays<Change>()
     let state = Locked(State())
-    /// Sends a signal after each change of the list.
+    /// Sends a signal after each delivery of events; a delivery can contain many changes of the list.
     let changes = Broadcast<Int, Void>()
     let lease: LeaseHolder
     let loop: RetryLoop
     let deliver: Deliver
-    /// Limits the attempts at the same time.
+    /// Limits the number of lanes that send at the same time.
     let slots: PrioritySemaphore<String>
     private let log: Locked<OutboxLog>
     /// Serialises the operations on the log.
@@ -158,12 +157,12 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// As ``update(_:)``; if the file is unusable, `body` changes only the memory.
     ///
-    /// The first later operation with a usable file writes the states of the changed items.
+    /// A failed write of a state is repeated by the first later operation with a usable file.
     func finish<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> R {
         await self.run { $0.finish(body) }.0
     }
 
-    /// Runs `body`, and then starts senders; returns also the session of the log.
+    /// Runs `body`, delivers events, and then starts senders; returns also the session of the log.
     private func run<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> (R, session: UInt64) {
         self.state.withLock { $0.operations += 1 }
         defer { self.state.withLock { $0.operations -= 1 } }
@@ -183,7 +182,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             self.deliverEvents()
             await self.eventsDelivered()
             self.start(startedLanes)
-            // No change is being sent.
+            // All senders wait: no response to a request for a change is outstanding.
             if rests { self.overlays.releaseHolds() }
             return (result, session)
         }
@@ -282,7 +281,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// The change of a payload; `nil` without a payload, or after a decoding error.
     func decoded(_ payload: Data?) -> Change? { payload.flatMap { try? JSONDecoder().decode(Change.self, from: $0) } }
 
-    /// Requests further attempts of a failed change.
+    /// Lets a failed change wait for further attempts, with a new age.
     func retry(_ id: ID) async throws(MuxStoreError) {
         let key = UUID().uuidString
         let since = self.repository.wallTime().timeIntervalSince1970
@@ -303,9 +302,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
-    /// Runs `body` even if the file is unusable, unless the change may be in a file that cannot be read.
+    /// Runs `body`; if the file is unusable, only for a change in memory.
     ///
-    /// - Throws: The read error, or the error of `body`.
+    /// - Throws: The error of the file, or of `body`.
     private func finish(
         _ id: ID,
         _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> Void
@@ -323,7 +322,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     // MARK: - Effects
 
-    /// Queues the new states of changes.
+    /// Queues the updates of the list for ``deliverEvents()``.
+    ///
+    /// Called under the lock of the log, so that the queue has the order of the log.
     private func note(_ log: OutboxLog) {
         let isOverlaid = !self.overlays.isEmpty
         let events = log.takeEvents().map { event -> Event in
@@ -332,9 +333,10 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.state.withLock { $0.events += events }
     }
 
-    /// Updates the overlays, and tells the consumers of the list; one call at a time, in order.
+    /// Applies the queued events to the overlays, in order, and signals the consumers of the list.
     ///
-    /// Returns at once if another call is delivering.
+    /// Returns at once without events, or if another call is delivering: the other call also delivers the new
+    /// events. Called without the lock of the log, because overlays call code of the app.
     private func deliverEvents() {
         let isFirst = self.state.withLock { state in
             guard !state.isDelivering, !state.events.isEmpty else { return false }
@@ -369,7 +371,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
-    /// Updates the overlays, and counts and reports dropped changes.
+    /// Updates the overlays, counts dropped changes, and tells the observer of dropped changes.
     private func apply(_ events: [Event]) {
         var dropped = 0
         let isOverlaid = !self.overlays.isEmpty
@@ -434,7 +436,8 @@ extension OutboxCore.State {
 
     /// The maximum number of lanes with a sender, including the waiting senders.
     ///
-    /// - With a connection: `maximum` senders may send, and any number of senders may wait for an attempt.
+    /// - With a connection: `maximum` senders, from 1 to 1,000, may send, and any number of senders may wait
+    ///   for an attempt.
     /// - Without a connection: a single sender may try to send, or wait for the connection. Any number of
     ///   senders may wait for other reasons.
     fileprivate func laneLimit(_ maximum: Int) -> Int {

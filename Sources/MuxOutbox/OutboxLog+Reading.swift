@@ -3,6 +3,7 @@ import MuxKit
 
 /// Reading the records, also the records of other processes.
 extension OutboxLog {
+    /// Reads the records since the last read; after a replacement or truncation of the file, all records.
     func refresh() throws(MuxStoreError) {
         guard let status = try self.fileSystem.status(at: self.path) else {
             // Another program removed the file: the changes in memory are written again.
@@ -35,7 +36,7 @@ extension OutboxLog {
         self.oldestSession = nil
     }
 
-    /// Reads another file than before: changes without a record in the file have ended.
+    /// Reads a replaced, truncated or newly opened file completely: changes without a record have ended.
     private func readAgain(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {
         // The bytes of unreadable records are read again.
         for (id, content) in self.contents where !content.raw.isEmpty { self.setRaw([], of: id) }
@@ -88,7 +89,7 @@ extension OutboxLog {
         return found
     }
 
-    /// Lists a damaged part of the file.
+    /// Lists a damaged part of the file as a change without a lane; equal bytes have the same identity.
     private func addDamage(_ raw: [UInt8]) -> ID {
         var hash = FNV()
         hash.combine(raw)
@@ -112,8 +113,8 @@ extension OutboxLog {
 
     /// Applies a record.
     ///
-    /// - Returns: The identity of the change of the record, also of an ended change; `nil` for a record
-    ///   without a change, or of an earlier session.
+    /// - Returns: The identity of the change or of the damage, also of an ended change; `nil` for a `session`
+    ///   record, or for a record of an earlier session.
     private func apply(_ record: [UInt8]) -> ID? {
         let entry = self.codec.entry(in: record)
         guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
@@ -174,7 +175,7 @@ extension OutboxLog {
         self.contents[id]?.raw = raw
     }
 
-    /// The monotonic time in nanoseconds after which a change is not sent.
+    /// The monotonic time in nanoseconds from which a change is not sent.
     ///
     /// A later step of the wall clock has no effect on the returned time.
     package func expiry(since: Double) -> Int64 {

@@ -11,7 +11,7 @@ package import MuxKit
 ///
 /// - `add`: a new change; the payload is the change, the validator is the lane.
 /// - `state`: the new state of a change; the payload is an ``OutboxStateMachine/Progress``.
-/// - `end`: the change was confirmed or discarded.
+/// - `end`: the change was confirmed or discarded, or its addition failed.
 /// - `session`: the changes of all earlier sessions are dropped.
 ///
 /// A later version of the library increments the schema version of records with another meaning. This version
@@ -44,7 +44,7 @@ package final class OutboxLog {
     static let version = 1
     /// The identity of the journal format's store; outboxes are distinguished by their folders.
     private static let store: UInt64 = 0x6d75_786f_7574_6278
-    /// The size of the file in bytes up to which no rewrite is due, unless the file has no change.
+    /// The size in bytes up to which a file with changes is not rewritten.
     private static let rewriteSize: Int64 = 1 << 16
     /// The number of bytes up to which new records are read at once.
     static let wholeSize: Int64 = 1 << 26
@@ -75,11 +75,11 @@ package final class OutboxLog {
     var oldestSession: UInt64?
     /// Whether a sign-out has to remove records of a later format.
     private var owesErasure = false
-    /// Whether this process flushed the names of the file and the folder to disk.
+    /// Whether this process has synchronized the directory entries of the present file and of the folder.
     var isNameSafe = false
     /// Changes whose last state or end is not on disk yet, after a failed write.
     var unsaved: Set<ID> = []
-    /// The bytes of all changes, including records that this version cannot read.
+    /// The size of all ``contents`` in bytes, for `MuxOutboxPolicy.maximumBytes`.
     var size = 0
     /// The updates of the list since the last call of ``takeEvents()``.
     var events: [Event] = []
@@ -178,17 +178,19 @@ package final class OutboxLog {
         }
     }
 
-    /// Reports all changes as updated.
+    /// Queues an update of each change, for a new overlay.
     package func noteAll() { self.events += self.machine.all.map { .progressed($0.id) } }
 
-    /// Hides and shows all changes.
+    /// Queues the removal of all changes from the overlays, and then the display in the order of addition.
     package func showAgain() {
         self.events += self.machine.all.map { .hidden($0.id) }
         self.noteAll()
     }
 
-    /// Writes the state of a change that the app retries; the overlays then apply the later changes of the
-    /// lane after the retried change.
+    /// Writes the state of a retried change.
+    ///
+    /// The overlays show the later changes of the lane again, so that these changes apply after the retried
+    /// change.
     package func writeRetry(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         let lane = item.lane.map { self.machine.changes(in: $0) } ?? []
         let later = lane.drop { $0.id != item.id }.dropFirst().filter(\.progress.isPending)
@@ -200,7 +202,8 @@ package final class OutboxLog {
     // MARK: - The state in memory
 
     func add(_ item: OutboxStateMachine.Item, _ content: Content) {
-        // An unsaved change that is not in memory has ended, and its end is not on disk yet.
+        // An identity in `unsaved` without a change in memory: the change has ended, and the end is not on
+        // disk.
         guard self.machine[item.id] != nil || !self.unsaved.contains(item.id), self.machine.added(item) else { return }
         self.contents[item.id] = content
         self.size += content.size
@@ -248,7 +251,7 @@ package final class OutboxLog {
             try self.checkVersion()
             try self.write([entry])
         } catch {
-            // If the written bytes could not be removed, the next call ends the change.
+            // The closed file means that the written bytes could not be removed.
             if self.file == nil { self.unsaved.insert(id) }
             throw .notStored(underlying: error)
         }
@@ -286,7 +289,8 @@ package final class OutboxLog {
         try self.saveSession()
     }
 
-    /// Removes the records of earlier sessions from the file.
+    /// Removes the records of earlier sessions from the file, and after a sign-out also the records of a
+    /// later format.
     package func saveSession() throws(MuxStoreError) {
         let hasOld = self.oldestSession.map { $0 < self.machine.session } ?? false
         guard hasOld || self.owesErasure else { return }
@@ -334,7 +338,7 @@ package final class OutboxLog {
     }
 
     private func stateEntry(_ item: OutboxStateMachine.Item) -> MuxStoredEntry {
-        // The state has no value that JSON cannot represent.
+        // The encoding cannot fail: all fields are representable in JSON.
         self.entry(.state, item.id, item.session, (try? JSONEncoder().encode(item.progress)) ?? Self.null)
     }
 
@@ -406,9 +410,11 @@ package final class OutboxLog {
 
     // MARK: - Rewriting
 
-    /// Rewrites the file without ended changes, if the file has many bytes of ended changes, or no change.
+    /// Rewrites the file if more than half of the estimated size belongs to ended changes, or if the file has
+    /// no change and more than 1,024 bytes.
     package func rewriteIfDue() throws(MuxStoreError) {
         guard !self.holdsNewer, self.unsaved.isEmpty else { return }
+        // 1,024 bytes per change estimate the other fields and the state record.
         let live = Int64(self.size) + Int64(self.contents.count) * 1_024
         let isDue = self.contents.isEmpty ? self.end > 1_024 : self.end > max(2 * live, Self.rewriteSize)
         if isDue { try self.rewrite() }

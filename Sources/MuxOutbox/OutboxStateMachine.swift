@@ -3,8 +3,9 @@
 /// A change belongs to a *lane*. The changes of a lane are sent in the order of their addition, one after
 /// another; lanes are independent of each other.
 ///
-/// The machine receives the records of the log (``added(_:)``, ``progressed(_:to:)``, ``ended(_:)``,
-/// ``sessionBegan(_:)``) from this and from other processes, and the events of attempts in this process.
+/// The log calls ``added(_:)``, ``progressed(_:to:)``, ``becameUnreadable(_:)``, ``ended(_:)`` and
+/// ``sessionBegan(_:sparesDamage:)`` for records of all processes. The attempt methods concern only attempts
+/// of this process.
 package struct OutboxStateMachine: Sendable, Hashable {
     /// The identity of a change.
     package typealias ID = String
@@ -31,7 +32,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package var formerAttempts = 0
         /// Whether the server may have applied the change in an earlier attempt.
         package var mayHaveArrived = false
-        /// The idempotency key of the change's attempts.
+        /// The idempotency key of the attempts; the identity of the change until a retry replaces the key.
         package var key: String
         /// The description of the error that caused the failure; `nil` without a failure or a known error.
         package var message: String?
@@ -54,10 +55,11 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package let lane: String?
         /// The number of the session of the addition.
         ///
-        /// Damage has the session of its reading, or, before the first record, the session of that record.
+        /// A damaged part of the file has the session at the time of the read. If no readable record precedes
+        /// the damage, the next session that a record proves becomes the session of the damage.
         package fileprivate(set) var session: UInt64
         package var progress: Progress
-        /// The monotonic time in nanoseconds after which the change is not sent.
+        /// The monotonic time in nanoseconds from which the change is not sent.
         package var expiry: Int64
         /// Whether this version of the app can read the change.
         package var isReadable: Bool
@@ -68,8 +70,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         /// The position in the order of all additions.
         package fileprivate(set) var number: UInt64 = 0
 
-        /// Whether the change waits, and the server cannot have applied the change; another process may send
-        /// the change at any time.
+        /// Whether the change waits, and the server cannot have applied the change according to the records
+        /// that this process has read.
         package var isUnsent: Bool { self.progress.status == .waiting && !self.progress.mayHaveArrived }
 
         package init(
@@ -128,7 +130,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// A change was added, by this or another process.
     ///
-    /// - Returns: Whether the change is new, and belongs to the current session.
+    /// - Returns: Whether the change was added; `false` for a known change, or for a change of an earlier
+    ///   session.
     @discardableResult
     package mutating func added(_ item: Item) -> Bool {
         guard self.items[item.id] == nil, item.session >= self.session else { return false }
@@ -143,7 +146,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return true
     }
 
-    /// A record has another state of a change.
+    /// Replaces the state of a change by the state of a record.
     ///
     /// No effect on a change in flight: the attempt determines the state of the change.
     package mutating func progressed(_ id: ID, to progress: Progress) {
@@ -159,12 +162,10 @@ package struct OutboxStateMachine: Sendable, Hashable {
         self.replace(item)
     }
 
-    /// Sets the monotonic time after which the change is not sent.
-    ///
-    /// The age of the change now counts from another time (``Progress/since``).
+    /// Sets the monotonic time in nanoseconds from which the change is not sent.
     package mutating func setExpiry(_ expiry: Int64, of id: ID) { self.items[id]?.expiry = expiry }
 
-    /// The change was confirmed or discarded, by this or another process.
+    /// Removes a change that was confirmed, discarded or dropped.
     ///
     /// - Returns: The removed change; `nil` without such a change.
     @discardableResult
@@ -178,12 +179,12 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return item
     }
 
-    /// A session began: the changes of earlier sessions are dropped.
+    /// Begins a session, and drops the changes of earlier sessions.
     ///
     /// - Parameters:
     ///   - session: The number of the session.
-    ///   - sparesDamage: Whether changes without a lane, which are damaged, belong to the session.
-    /// - Returns: The dropped changes.
+    ///   - sparesDamage: Whether damaged changes, which have no lane, join the new session instead.
+    /// - Returns: The dropped changes; empty if the session has begun already.
     package mutating func sessionBegan(_ session: UInt64, sparesDamage: Bool = false) -> [Item] {
         guard session > self.session else { return [] }
         self.session = session
@@ -201,9 +202,10 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     // MARK: - Sending
 
-    /// This process has the exclusive right to send, and has read all records.
+    /// Ends the attempts in the state `sending` that do not run in this process.
     ///
-    /// The outcome of an attempt of an ended process is lost.
+    /// The caller holds the lease and has read all records, so another process cannot be sending. The
+    /// outcomes of these attempts are lost.
     ///
     /// - Parameter isIdempotent: Whether the server applies a change at most once for each key.
     /// - Returns: The changes with a new state, to be written.
@@ -220,9 +222,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         }
     }
 
-    /// Starts senders of lanes with a change to send, up to `limit` running senders.
+    /// Marks lanes with a change to send as active, up to `limit` active lanes.
     ///
-    /// - Returns: The lanes; ``nextChange(in:at:)`` must follow for each lane.
+    /// - Returns: The lanes; the caller must start a sender for each lane.
     package mutating func startedLanes(upTo limit: Int) -> [String] {
         var started: [String] = []
         var count = 0
@@ -247,7 +249,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case rest
     }
 
-    /// The sender of the lane asks for a change.
+    /// Returns the next action for the sender of the lane, at the monotonic time `now` in nanoseconds.
     package mutating func nextChange(in lane: String, at now: Int64) -> NextAction {
         guard self.activeLanes.contains(lane) else { return .rest }
         guard var item = self.next(in: lane) else { return .rest }
@@ -257,18 +259,17 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return .expire(item)
     }
 
-    /// The sender of the lane has ended.
+    /// Ends the sender of the lane; the lane becomes a candidate again if a change is left to send.
     package mutating func laneEnded(_ lane: String) {
         if self.activeLanes.remove(lane) != nil, self.needsSender(lane) { self.consider(lane) }
     }
 
-    /// An attempt is about to begin.
+    /// Counts an attempt that is about to begin.
     ///
     /// The change may be in flight already: after a refused token, the same delivery attempts again.
     ///
-    /// - Returns: The change, to be written and then sent with the number of attempts and the key of its
-    ///   state; `nil` if the change has ended or failed, is unreadable or blocked, or belongs to an ended
-    ///   session.
+    /// - Returns: The change; the caller writes the new state before the request. `nil` if the change has
+    ///   ended or failed, is unreadable or blocked, or has the state `sending` from another process.
     package mutating func attemptBegan(_ id: ID) -> Item? {
         guard var item = self.items[id], item.isReadable, item.session >= self.session, !item.isBlocked,
             item.isInFlight || item.progress.status == .waiting
@@ -283,11 +284,12 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// The outcome of an attempt.
     package enum Outcome: Sendable, Hashable {
-        /// No request was sent, because of the disk, the lease or the token: no attempt.
+        /// The attempt was counted, but no request was sent, because of the disk or the lease: the count is
+        /// undone.
         case notBegun
         /// The server applied the change.
         case confirmed
-        /// The server did not process the change.
+        /// The server did not process the change, or no request was sent.
         case unsent
         /// The response was lost, or requests another attempt.
         case unclear
@@ -298,7 +300,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     }
 
     package enum EndAction: Sendable, Hashable {
-        /// The change has ended already, or no attempt has begun.
+        /// The change is not in flight: the change has ended already, or no attempt has begun.
         case ignore
         /// Write the end of the change.
         case writeEnd(Item)
@@ -306,7 +308,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case write(Item)
     }
 
-    /// The attempt has ended.
+    /// Applies the outcome of an attempt.
     package mutating func attemptEnded(_ id: ID, _ outcome: Outcome) -> EndAction {
         guard var item = self.items[id], item.isInFlight else { return .ignore }
         item.isInFlight = false
@@ -332,9 +334,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return .write(item)
     }
 
-    /// No further attempt of the change is permitted.
+    /// Refuses a change for which the policy permits no further attempt.
     ///
-    /// - Returns: The change, to be written; `nil` if the change has ended or failed.
+    /// - Returns: The change, to be written; `nil` if the change does not wait, such as after a discard.
     package mutating func gaveUp(_ id: ID, _ message: String) -> Item? {
         guard var item = self.items[id], item.progress.status == .waiting, !item.isInFlight else { return nil }
         item.progress.status = .refused
@@ -345,14 +347,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     // MARK: - The app
 
-    /// The app requests further attempts of a failed change.
+    /// Lets a failed change wait for further attempts.
     ///
     /// - Parameters:
     ///   - id: The change.
     ///   - key: The key of the further attempts if the server cannot have applied the change: the server may
     ///     have stored its refusal with the former key.
     ///   - since: The wall-clock time, in seconds since 1970.
-    ///   - expiry: The monotonic time in nanoseconds after which the change is not sent.
+    ///   - expiry: The monotonic time in nanoseconds from which the change is not sent.
     /// - Returns: The change, to be written; `nil` for a change that has not failed, or is unreadable.
     package mutating func retried(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
         guard var item = self.items[id], item.isReadable, !item.progress.isPending else { return nil }
@@ -366,7 +368,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return item
     }
 
-    /// A failed change prevents the sending of exactly these changes of the lane.
+    /// Replaces the blocked changes of the lane.
     package mutating func block(_ blocked: Set<ID>, in lane: String) {
         self.unblock(lane)
         let ids = (self.lanes[lane] ?? []).filter { blocked.contains($0) }
@@ -376,7 +378,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     // MARK: - Order
 
-    /// The next change of a lane to be sent; `nil` if the lane has to rest.
+    /// The first change of a lane that may be sent now, if any.
     private func next(in lane: String) -> Item? {
         for id in self.lanes[lane] ?? [] {
             guard let item = self.items[id] else { continue }
@@ -405,7 +407,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         if let lane = item.lane { self.unblock(lane) }
     }
 
-    /// The sender of the lane has to determine the blocked changes again.
+    /// Removes the marks of blocked changes after a change in the lane; the sender asks the app again.
     private mutating func unblock(_ lane: String) {
         for id in self.blockedIDs.removeValue(forKey: lane) ?? [] { self.items[id]?.isBlocked = false }
         self.consider(lane)
