@@ -66,7 +66,7 @@ final class OutboxSender: Sendable {
 /// A sender acquires a slot and the lease of the folder in its first step, and in the first step after a
 /// wait. A failed step releases both.
 extension OutboxCore {
-    /// The state machine permits no attempt: see ``OutboxStateMachine/attemptBegan(_:)``.
+    /// The state machine permits no attempt: see ``OutboxStateMachine/beginAttempt(_:)``.
     private struct NotSendable: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
@@ -119,8 +119,8 @@ extension OutboxCore {
             // The session has ended, or the app has released the outbox.
         }
         await self.release(run)
-        await self.finish { log in
-            log.machine.laneEnded(sender.lane)
+        await self.updateEvenWithoutFile { log in
+            log.machine.endSender(sender.lane)
             self.state.withLock { $0.senders[sender.lane] = nil }
         }
     }
@@ -129,8 +129,8 @@ extension OutboxCore {
     private func giveUp(_ run: Run, _ error: RetryError) async {
         guard let id = run.state.withLock({ $0.id }) else { return }
         let message = (error.lastError ?? error).sentence
-        let hasFailed = await self.finish { log in
-            guard let item = log.machine.gaveUp(id, message) else { return false }
+        let hasFailed = await self.updateEvenWithoutFile { log in
+            guard let item = log.machine.refuseWaiting(id, message) else { return false }
             try? log.write(item)
             return true
         }
@@ -162,7 +162,7 @@ extension OutboxCore {
             }
             guard let (id, payload) = try await self.nextChange(run) else { return .output(false) }
             guard let change = self.decoded(payload) else {
-                await self.finish { log in log.machine.becameUnreadable(id) }
+                await self.updateEvenWithoutFile { log in log.machine.markUnreadable(id) }
                 return .output(true)
             }
             run.state.withLock { $0.id = id }
@@ -215,7 +215,7 @@ extension OutboxCore {
         }
         run.state.withLock { $0.hasWaited = true }
         // Starts other lanes, if any, and refreshes the values of sent changes if no change is being sent.
-        await self.finish { _ in }
+        await self.updateEvenWithoutFile { _ in }
         let error = error.isCancellation && !Task.isCancelled ? CancelledAttempt() : error
         // Without a connection, a single lane tries to send: the delay grows with the failures of all lanes.
         guard failures > 0, case .retry = plan else { return .failure(error, plan) }
@@ -235,7 +235,7 @@ extension OutboxCore {
             let now = self.repository.time.now.nanoseconds
             let next = try await self.perform { log throws(MuxStoreError) -> (OutboxStateMachine.NextAction, Data?)? in
                 if isTurnOver, log.machine.hasCandidates { return (.rest, nil) }
-                try self.becomeSender(log, tenure, of: lane)
+                try self.writeInterruptedAttempts(log, tenure, of: lane)
                 guard blocked?.isCurrent(in: log.machine, lane) ?? true else { return nil }
                 if let blocked { log.machine.block(blocked.ids, in: lane) }
                 let action = log.machine.nextChange(in: lane, at: now)
@@ -257,14 +257,14 @@ extension OutboxCore {
 
     /// Writes the states of changes whose attempts have no outcome: once per tenure of the lease, and
     /// whenever such a change delays `lane`.
-    private func becomeSender(
+    private func writeInterruptedAttempts(
         _ log: OutboxLog,
         _ tenure: UInt64,
         of lane: String? = nil
     ) throws(MuxStoreError) {
         let isNew = self.state.withLock { $0.tenure } != tenure
         guard isNew || lane.map({ log.machine.isInterrupted($0) }) ?? false else { return }
-        let items = log.machine.becameSender(isIdempotent: self.policy.serverDetectsRepetitions)
+        let items = log.machine.resolveInterruptedAttempts(isIdempotent: self.policy.serverDetectsRepetitions)
         // After a failed write, the other states are still written; the next operation repeats the write.
         var failure: MuxStoreError?
         for item in items {
@@ -347,8 +347,8 @@ extension OutboxCore {
         case .confirmed, .refused, .unknown: self.overlays.hold(change)
         case .notBegun, .unsent, .unclear: break
         }
-        let action = await self.finish { log in
-            let action = log.machine.attemptEnded(id, outcome)
+        let action = await self.updateEvenWithoutFile { log in
+            let action = log.machine.endAttempt(id, outcome)
             switch action {
             case .ignore: break
             case .writeEnd(let item): try? log.writeEnd(item)
@@ -360,18 +360,18 @@ extension OutboxCore {
         self.tell(outcome, failure, action)
         switch outcome {
         case .confirmed, .refused, .unknown:
-            self.reachedServer()
+            self.resumeOfflineLanes()
             return .ended
         case .notBegun, .unsent, .unclear:
             guard let failure, !(failure is NotSendable) else { return .ended }
             guard isAttempt, case .write(let item) = action else { return .stalled(failure) }
-            if !failure.isUnsent { self.reachedServer() }
+            if !failure.isUnsent { self.resumeOfflineLanes() }
             return .failed(failure, attempts: item.progress.attempts - item.progress.formerAttempts)
         }
     }
 
     /// Ends the waits of the lanes that wait for a connection.
-    private func reachedServer() {
+    private func resumeOfflineLanes() {
         let waiting = self.state.withLock { state -> [OutboxSender] in
             guard state.offlineFailures > 0 else { return [] }
             state.offlineFailures = 0
@@ -409,9 +409,9 @@ extension OutboxCore {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
-            try self.becomeSender(log, tenure)
+            try self.writeInterruptedAttempts(log, tenure)
             try log.checkVersion()
-            guard let item = log.machine.attemptBegan(id) else { return nil }
+            guard let item = log.machine.beginAttempt(id) else { return nil }
             counted()
             try log.write(item)
             return Attempt(

@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 
 extension OutboxCore: SessionParticipant {
-    func lastSession() async -> UInt64 { await self.finish { $0.machine.session } }
+    func lastSession() async -> UInt64 { await self.updateEvenWithoutFile { $0.machine.session } }
 
     /// The refusal of a sign-out while the outbox has changes, if the policy requires the refusal.
     func refusalOfSignOut() async -> (any Error)? {
@@ -23,7 +23,7 @@ extension OutboxCore: SessionParticipant {
     func sessionWillEnd(before epoch: UInt64) async throws {
         // Changes that another sign-out dropped are not reported by this sign-out.
         _ = self.takeDroppedChanges()
-        try await self.finish { log in
+        try await self.updateEvenWithoutFile { log in
             Result { () throws(MuxStoreError) in try log.beginSession(epoch) }
         }.get()
     }
@@ -36,7 +36,7 @@ extension OutboxCore: SessionParticipant {
 
     /// Removes the dropped changes from the file, if ``sessionWillEnd(before:)`` has failed.
     func removeTraces() async throws {
-        try await self.finish { log in
+        try await self.updateEvenWithoutFile { log in
             Result { () throws(MuxStoreError) in try log.saveSession() }
         }.get()
     }
@@ -51,7 +51,7 @@ extension OutboxCore: SessionParticipant {
 
 extension OutboxCore: Inspectable {
     func faults() async -> [String] {
-        await self.finish { log in
+        await self.updateEvenWithoutFile { log in
             [log.machine.violation, log.machine.senderCount > 0 && self.waitCount == 0 ? "a lane is left" : nil]
         }.compactMap(\.self)
     }

@@ -57,7 +57,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// Serialises the operations on the log.
     private let mutex = AsyncMutex()
     /// Returns the lane of a change.
-    private let order: @Sendable (Change) throws -> String
+    private let laneOfChange: @Sendable (Change) throws -> String
 
     var repository: MuxRepository { self.repositoryChoice.repository }
 
@@ -77,7 +77,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.name = name
         self.policy = policy
         self.repositoryChoice = repository
-        self.order = order
+        self.laneOfChange = order
         self.deliver = deliver
         self.slots = PrioritySemaphore(limit: policy.maximumConcurrentLanes)
         self.log = Locked(
@@ -143,7 +143,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         if session < logSession {
             try await self.repository.adoptSession(logSession, sparing: self.identity)
             // The end of the session has removed all values, and the changes from the values.
-            await self.finish { $0.showAgain() }
+            await self.updateEvenWithoutFile { $0.queueRedisplay() }
         }
         return try result.get()
     }
@@ -158,8 +158,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// As ``update(_:)``; if the file is unusable, `body` changes only the memory.
     ///
     /// A failed write of a state is repeated by the first later operation with a usable file.
-    func finish<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> R {
-        await self.run { $0.finish(body) }.0
+    func updateEvenWithoutFile<R: Sendable>(_ body: @escaping @Sendable (OutboxLog) -> R) async -> R {
+        await self.run { $0.updateEvenWithoutFile(body) }.0
     }
 
     /// Runs `body`, delivers events, and then starts senders; returns also the session of the log.
@@ -174,13 +174,13 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
                 self.log.withLock { log in
                     let result = body(log)
                     let session = log.machine.session
-                    let startedLanes = log.machine.startedLanes(upTo: limit)
+                    let startedLanes = log.machine.startLanes(upTo: limit)
                     self.note(log)
                     return (result, session, startedLanes, log.machine.senderCount <= waiting)
                 }
             }
             self.deliverEvents()
-            await self.eventsDelivered()
+            await self.waitForEventDelivery()
             self.start(startedLanes)
             // All senders wait: no response to a request for a change is outstanding.
             if rests { self.overlays.releaseHolds() }
@@ -214,7 +214,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         try self.repositoryChoice.check(nil, name: self.name)
         let (lane, payload): (String, Data)
         do {
-            lane = try self.order(change)
+            lane = try self.laneOfChange(change)
             payload = try JSONEncoder().encode(change)
         } catch {
             throw MuxOutboxError.invalidChange(underlying: error)
@@ -285,9 +285,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     func retry(_ id: ID) async throws(MuxStoreError) {
         let key = UUID().uuidString
         let since = self.repository.wallTime().timeIntervalSince1970
-        try await self.finish(id) { log throws(MuxStoreError) in
+        try await self.updateEvenWithoutFile(id) { log throws(MuxStoreError) in
             let expiry = log.expiry(since: since)
-            let item = log.machine.retried(id, key: key, since: since, expiry: expiry)
+            let item = log.machine.resetForRetry(id, key: key, since: since, expiry: expiry)
             if let item { try log.writeRetry(item) }
         }
     }
@@ -296,7 +296,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     func discard(_ id: ID) async throws(MuxStoreError) {
         let lane = Locked<String?>(nil)
         defer { if let lane = lane.withLock({ $0 }) { self.state.withLock { $0.senders[lane] }?.retryNow() } }
-        try await self.finish(id) { log throws(MuxStoreError) in
+        try await self.updateEvenWithoutFile(id) { log throws(MuxStoreError) in
             lane.withLock { $0 = log.machine[id]?.lane }
             try log.discard(id)
         }
@@ -305,11 +305,11 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// Runs `body`; if the file is unusable, only for a change in memory.
     ///
     /// - Throws: The error of the file, or of `body`.
-    private func finish(
+    private func updateEvenWithoutFile(
         _ id: ID,
         _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> Void
     ) async throws(MuxStoreError) {
-        let result = await self.finish { log -> Result<Void, MuxStoreError>? in
+        let result = await self.updateEvenWithoutFile { log -> Result<Void, MuxStoreError>? in
             guard log.machine[id] != nil else { return nil }
             return Result { () throws(MuxStoreError) in try body(log) }
         }
@@ -360,7 +360,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     }
 
     /// Waits for the end of a running delivery of events, if any; a cancellation has no effect.
-    private func eventsDelivered() async {
+    private func waitForEventDelivery() async {
         guard self.state.withLock({ $0.isDelivering }) else { return }
         await withCheckedContinuation { continuation in
             let isDelivering = self.state.withLock { state in
@@ -406,7 +406,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     func overlay(_ overlay: @escaping @Sendable (Change) -> OutboxOverlays<Change>.Target?) {
         self.log.withLock { log in
             self.overlays.add(overlay)
-            log.noteAll()
+            log.queueAllUpdates()
             self.note(log)
         }
         self.deliverEvents()

@@ -55,7 +55,7 @@ extension OutboxLog {
         var found: Set<ID> = []
         let (fileSystem, start) = (self.fileSystem, self.end)
         // A single read for all records, unless the file is far larger than usual limits.
-        let isWhole = size - start <= Self.wholeSize
+        let isWhole = size - start <= Self.singleReadLimit
         let whole = isWhole ? try fileSystem.readAll(file, at: start, count: Int(size - start)) : []
         let read = { (offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] in
             guard isWhole else { return try fileSystem.readAll(file, at: offset, count: count) }
@@ -136,7 +136,7 @@ extension OutboxLog {
             }
             // An unsaved state in memory is newer than the record.
             if self.machine[id]?.progress != progress, !self.unsaved.contains(id) {
-                self.machine.progressed(id, to: progress)
+                self.machine.setProgress(id, to: progress)
                 self.renewExpiry(id)
                 self.events.append(.progressed(id))
             }
@@ -166,7 +166,7 @@ extension OutboxLog {
         guard self.contents[id] != nil else { return self.applyAddition(facts, id, raw: record) }
         self.setRaw((self.contents[id]?.raw ?? []) + record, of: id)
         guard self.machine[id]?.isReadable ?? false else { return }
-        self.machine.becameUnreadable(id)
+        self.machine.markUnreadable(id)
         self.events.append(.progressed(id))
     }
 

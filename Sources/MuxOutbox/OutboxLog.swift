@@ -47,7 +47,7 @@ package final class OutboxLog {
     /// The size in bytes up to which a file with changes is not rewritten.
     private static let rewriteSize: Int64 = 1 << 16
     /// The number of bytes up to which new records are read at once.
-    static let wholeSize: Int64 = 1 << 26
+    static let singleReadLimit: Int64 = 1 << 26
     private static let fileName = "changes.jsonl"
 
     /// The limits of the changes on disk.
@@ -74,7 +74,7 @@ package final class OutboxLog {
     /// The smallest session number of the file's records; `nil` without a record.
     var oldestSession: UInt64?
     /// Whether a sign-out has to remove records of a later format.
-    private var owesErasure = false
+    private var mustEraseNewerRecords = false
     /// Whether this process has synchronized the directory entries of the present file and of the folder.
     var isNameSafe = false
     /// Changes whose last state or end is not on disk yet, after a failed write.
@@ -153,7 +153,7 @@ package final class OutboxLog {
     }
 
     /// As ``update(_:)``; if the file is unusable, runs `body` without access to the file.
-    package func finish<R>(_ body: (OutboxLog) -> R) -> R {
+    package func updateEvenWithoutFile<R>(_ body: (OutboxLog) -> R) -> R {
         var result: R?
         try? self.update { result = body($0) }
         return result ?? body(self)
@@ -179,12 +179,12 @@ package final class OutboxLog {
     }
 
     /// Queues an update of each change, for a new overlay.
-    package func noteAll() { self.events += self.machine.all.map { .progressed($0.id) } }
+    package func queueAllUpdates() { self.events += self.machine.all.map { .progressed($0.id) } }
 
     /// Queues the removal of all changes from the overlays, and then the display in the order of addition.
-    package func showAgain() {
+    package func queueRedisplay() {
         self.events += self.machine.all.map { .hidden($0.id) }
-        self.noteAll()
+        self.queueAllUpdates()
     }
 
     /// Writes the state of a retried change.
@@ -204,14 +204,16 @@ package final class OutboxLog {
     func add(_ item: OutboxStateMachine.Item, _ content: Content) {
         // An identity in `unsaved` without a change in memory: the change has ended, and the end is not on
         // disk.
-        guard self.machine[item.id] != nil || !self.unsaved.contains(item.id), self.machine.added(item) else { return }
+        guard self.machine[item.id] != nil || !self.unsaved.contains(item.id), self.machine.addItem(item) else {
+            return
+        }
         self.contents[item.id] = content
         self.size += content.size
         self.events.append(.added(item.id))
     }
 
     func remove(_ id: ID) {
-        guard self.machine.ended(id) != nil else { return }
+        guard self.machine.removeItem(id) != nil else { return }
         self.forget(id)
         self.events.append(.ended(id))
     }
@@ -226,7 +228,7 @@ package final class OutboxLog {
     /// Damage in a file without a readable record stays until a sign-out: its session is not known.
     package func drop(before session: UInt64, isSignOut: Bool = false) {
         let sparesDamage = !isSignOut && self.oldestSession == nil
-        for item in self.machine.sessionBegan(session, sparesDamage: sparesDamage) {
+        for item in self.machine.beginSession(session, sparesDamage: sparesDamage) {
             self.forget(item.id)
             self.unsaved.remove(item.id)
             self.events.append(.dropped(item.id))
@@ -273,7 +275,7 @@ package final class OutboxLog {
 
     /// Removes a change at the request of the app, and appends the end of the change.
     package func discard(_ id: ID) throws(MuxStoreError) {
-        guard let item = self.machine.ended(id) else { return }
+        guard let item = self.machine.removeItem(id) else { return }
         self.events.append(.discarded(id))
         try self.writeEnd(item)
     }
@@ -285,7 +287,7 @@ package final class OutboxLog {
     package func beginSession(_ session: UInt64) throws(MuxStoreError) {
         self.drop(before: session, isSignOut: true)
         // Records of a later format belong to the ended session, too.
-        self.owesErasure = true
+        self.mustEraseNewerRecords = true
         try self.saveSession()
     }
 
@@ -293,18 +295,18 @@ package final class OutboxLog {
     /// later format.
     package func saveSession() throws(MuxStoreError) {
         let hasOld = self.oldestSession.map { $0 < self.machine.session } ?? false
-        guard hasOld || self.owesErasure else { return }
+        guard hasOld || self.mustEraseNewerRecords else { return }
         try self.checkLock()
         guard let file = self.file else {
             // The file could not be read or replaced before.
             if try self.fileSystem.status(at: self.path) != nil {
                 throw .fileSystem(.open, code: POSIXFileSystem.ioError)
             }
-            self.owesErasure = false
+            self.mustEraseNewerRecords = false
             return
         }
         do throws(MuxStoreError) {
-            try self.rewrite(isErasing: self.owesErasure)
+            try self.rewrite(isErasing: self.mustEraseNewerRecords)
         } catch let error where error.isOutOfSpace {
             // An empty file needs no space. ``rewrite(isErasing:)`` has closed the file: the next operation
             // reads the file again.
@@ -312,7 +314,7 @@ package final class OutboxLog {
             try self.fileSystem.truncate(file, to: 0)
             try self.fileSystem.synchronize(file)
         }
-        self.owesErasure = false
+        self.mustEraseNewerRecords = false
     }
 
     private static let null = Data("null".utf8)

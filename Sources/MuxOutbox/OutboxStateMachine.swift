@@ -3,8 +3,8 @@
 /// A change belongs to a *lane*. The changes of a lane are sent in the order of their addition, one after
 /// another; lanes are independent of each other.
 ///
-/// The log calls ``added(_:)``, ``progressed(_:to:)``, ``becameUnreadable(_:)``, ``ended(_:)`` and
-/// ``sessionBegan(_:sparesDamage:)`` for records of all processes. The attempt methods concern only attempts
+/// The log calls ``addItem(_:)``, ``setProgress(_:to:)``, ``markUnreadable(_:)``, ``removeItem(_:)`` and
+/// ``beginSession(_:sparesDamage:)`` for records of all processes. The attempt methods concern only attempts
 /// of this process.
 package struct OutboxStateMachine: Sendable, Hashable {
     /// The identity of a change.
@@ -133,7 +133,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// - Returns: Whether the change was added; `false` for a known change, or for a change of an earlier
     ///   session.
     @discardableResult
-    package mutating func added(_ item: Item) -> Bool {
+    package mutating func addItem(_ item: Item) -> Bool {
         guard self.items[item.id] == nil, item.session >= self.session else { return false }
         var item = item
         self.lastNumber += 1
@@ -141,7 +141,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         self.items[item.id] = item
         if let lane = item.lane {
             self.lanes[lane, default: []].append(item.id)
-            self.consider(lane)
+            self.addCandidate(lane)
         }
         return true
     }
@@ -149,14 +149,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// Replaces the state of a change by the state of a record.
     ///
     /// No effect on a change in flight: the attempt determines the state of the change.
-    package mutating func progressed(_ id: ID, to progress: Progress) {
+    package mutating func setProgress(_ id: ID, to progress: Progress) {
         guard var item = self.items[id], !item.isInFlight else { return }
         item.progress = progress
         self.replace(item)
     }
 
     /// This version of the library or of the app cannot read the change, and must not send the change.
-    package mutating func becameUnreadable(_ id: ID) {
+    package mutating func markUnreadable(_ id: ID) {
         guard var item = self.items[id] else { return }
         item.isReadable = false
         self.replace(item)
@@ -169,12 +169,12 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///
     /// - Returns: The removed change; `nil` without such a change.
     @discardableResult
-    package mutating func ended(_ id: ID) -> Item? {
+    package mutating func removeItem(_ id: ID) -> Item? {
         guard let item = self.items.removeValue(forKey: id) else { return nil }
         if let lane = item.lane {
             if let place = self.lanes[lane]?.firstIndex(of: id) { self.lanes[lane]?.remove(at: place) }
             if self.lanes[lane]?.isEmpty ?? false { self.lanes[lane] = nil }
-            self.unblock(lane)
+            self.removeBlockMarks(lane)
         }
         return item
     }
@@ -185,7 +185,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///   - session: The number of the session.
     ///   - sparesDamage: Whether damaged changes, which have no lane, join the new session instead.
     /// - Returns: The dropped changes; empty if the session has begun already.
-    package mutating func sessionBegan(_ session: UInt64, sparesDamage: Bool = false) -> [Item] {
+    package mutating func beginSession(_ session: UInt64, sparesDamage: Bool = false) -> [Item] {
         guard session > self.session else { return [] }
         self.session = session
         var dropped: [Item] = []
@@ -193,7 +193,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
             if sparesDamage, item.lane == nil {
                 self.items[item.id]?.session = session
             } else {
-                self.ended(item.id)
+                self.removeItem(item.id)
                 dropped.append(item)
             }
         }
@@ -209,7 +209,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///
     /// - Parameter isIdempotent: Whether the server applies a change at most once for each key.
     /// - Returns: The changes with a new state, to be written.
-    package mutating func becameSender(isIdempotent: Bool) -> [Item] {
+    package mutating func resolveInterruptedAttempts(isIdempotent: Bool) -> [Item] {
         let interrupted = self.items.values.filter {
             $0.progress.status == .sending && !$0.isInFlight && $0.isReadable
         }
@@ -225,7 +225,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// Marks lanes with a change to send as active, up to `limit` active lanes.
     ///
     /// - Returns: The lanes; the caller must start a sender for each lane.
-    package mutating func startedLanes(upTo limit: Int) -> [String] {
+    package mutating func startLanes(upTo limit: Int) -> [String] {
         var started: [String] = []
         var count = 0
         for lane in self.candidates {
@@ -245,14 +245,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case send(ID)
         /// Write that the change has expired, and ask again.
         case expire(Item)
-        /// End the sender of the lane: ``laneEnded(_:)`` must follow.
+        /// End the sender of the lane: ``endSender(_:)`` must follow.
         case rest
     }
 
     /// Returns the next action for the sender of the lane, at the monotonic time `now` in nanoseconds.
     package mutating func nextChange(in lane: String, at now: Int64) -> NextAction {
         guard self.activeLanes.contains(lane) else { return .rest }
-        guard var item = self.next(in: lane) else { return .rest }
+        guard var item = self.firstSendableItem(in: lane) else { return .rest }
         guard item.expiry <= now else { return .send(item.id) }
         item.progress.status = .expired
         self.replace(item)
@@ -260,8 +260,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
     }
 
     /// Ends the sender of the lane; the lane becomes a candidate again if a change is left to send.
-    package mutating func laneEnded(_ lane: String) {
-        if self.activeLanes.remove(lane) != nil, self.needsSender(lane) { self.consider(lane) }
+    package mutating func endSender(_ lane: String) {
+        if self.activeLanes.remove(lane) != nil, self.needsSender(lane) { self.addCandidate(lane) }
     }
 
     /// Counts an attempt that is about to begin.
@@ -270,7 +270,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///
     /// - Returns: The change; the caller writes the new state before the request. `nil` if the change has
     ///   ended or failed, is unreadable or blocked, or has the state `sending` from another process.
-    package mutating func attemptBegan(_ id: ID) -> Item? {
+    package mutating func beginAttempt(_ id: ID) -> Item? {
         guard var item = self.items[id], item.isReadable, item.session >= self.session, !item.isBlocked,
             item.isInFlight || item.progress.status == .waiting
         else { return nil }
@@ -309,13 +309,13 @@ package struct OutboxStateMachine: Sendable, Hashable {
     }
 
     /// Applies the outcome of an attempt.
-    package mutating func attemptEnded(_ id: ID, _ outcome: Outcome) -> EndAction {
+    package mutating func endAttempt(_ id: ID, _ outcome: Outcome) -> EndAction {
         guard var item = self.items[id], item.isInFlight else { return .ignore }
         item.isInFlight = false
         item.progress.status = .waiting
         switch outcome {
         case .confirmed:
-            self.ended(id)
+            self.removeItem(id)
             return .writeEnd(item)
         case .notBegun: item.progress.attempts -= 1
         case .unsent: break
@@ -337,7 +337,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// Refuses a change for which the policy permits no further attempt.
     ///
     /// - Returns: The change, to be written; `nil` if the change does not wait, such as after a discard.
-    package mutating func gaveUp(_ id: ID, _ message: String) -> Item? {
+    package mutating func refuseWaiting(_ id: ID, _ message: String) -> Item? {
         guard var item = self.items[id], item.progress.status == .waiting, !item.isInFlight else { return nil }
         item.progress.status = .refused
         item.progress.message = message
@@ -356,7 +356,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///   - since: The wall-clock time, in seconds since 1970.
     ///   - expiry: The monotonic time in nanoseconds from which the change is not sent.
     /// - Returns: The change, to be written; `nil` for a change that has not failed, or is unreadable.
-    package mutating func retried(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
+    package mutating func resetForRetry(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
         guard var item = self.items[id], item.isReadable, !item.progress.isPending else { return nil }
         if !item.progress.mayHaveArrived { item.progress.key = key }
         item.progress.status = .waiting
@@ -370,7 +370,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// Replaces the blocked changes of the lane.
     package mutating func block(_ blocked: Set<ID>, in lane: String) {
-        self.unblock(lane)
+        self.removeBlockMarks(lane)
         let ids = (self.lanes[lane] ?? []).filter { blocked.contains($0) }
         for id in ids { self.items[id]?.isBlocked = true }
         if !ids.isEmpty { self.blockedIDs[lane] = ids }
@@ -379,7 +379,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     // MARK: - Order
 
     /// The first change of a lane that may be sent now, if any.
-    private func next(in lane: String) -> Item? {
+    private func firstSendableItem(in lane: String) -> Item? {
         for id in self.lanes[lane] ?? [] {
             guard let item = self.items[id] else { continue }
             // The order of the lane: no change passes a change that may still be sent.
@@ -400,21 +400,23 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return first.map { $0.progress.status == .sending && !$0.isInFlight && $0.isReadable } ?? false
     }
 
-    private func needsSender(_ lane: String) -> Bool { self.next(in: lane) != nil || self.isInterrupted(lane) }
+    private func needsSender(_ lane: String) -> Bool {
+        self.firstSendableItem(in: lane) != nil || self.isInterrupted(lane)
+    }
 
     private mutating func replace(_ item: Item) {
         self.items[item.id] = item
-        if let lane = item.lane { self.unblock(lane) }
+        if let lane = item.lane { self.removeBlockMarks(lane) }
     }
 
     /// Removes the marks of blocked changes after a change in the lane; the sender asks the app again.
-    private mutating func unblock(_ lane: String) {
+    private mutating func removeBlockMarks(_ lane: String) {
         for id in self.blockedIDs.removeValue(forKey: lane) ?? [] { self.items[id]?.isBlocked = false }
-        self.consider(lane)
+        self.addCandidate(lane)
     }
 
     /// Adds the lane to the candidates, unless the lane has a sender.
-    private mutating func consider(_ lane: String) {
+    private mutating func addCandidate(_ lane: String) {
         guard !self.activeLanes.contains(lane), self.candidateSet.insert(lane).inserted else { return }
         self.candidates.append(lane)
     }
@@ -434,7 +436,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         let count = self.lanes.values.reduce(0) { $0 + $1.count }
         if count != self.items.values.count(where: { $0.lane != nil }) { return "a change has no lane" }
         if self.items.values.contains(where: { $0.session < self.session }) { return "a change has an ended session" }
-        // A change that can be sent is found by the next ``startedLanes(upTo:)``.
+        // A change that can be sent is found by the next ``startLanes(upTo:)``.
         for lane in self.lanes.keys where self.needsSender(lane) {
             if !self.activeLanes.contains(lane), !self.candidateSet.contains(lane) {
                 return "lane \(lane) is forgotten"

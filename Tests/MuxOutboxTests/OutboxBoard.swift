@@ -128,8 +128,8 @@ struct OutboxBoard: Hashable, Sendable {
             self.lanes[id] = lane
             self.sessions[id] = self.session
             self.disk.append(item)
-            self.machine.added(item)
-        case .start: for lane in self.machine.startedLanes(upTo: 2) { self.sending[lane] = "" }
+            self.machine.addItem(item)
+        case .start: for lane in self.machine.startLanes(upTo: 2) { self.sending[lane] = "" }
         case .next(let lane): self.next(lane)
         case .begin(let id): return self.begin(id)
         case .confirm(let id): return self.arrive(id) ?? self.end(id, .confirmed)
@@ -147,9 +147,9 @@ struct OutboxBoard: Hashable, Sendable {
         case .retry(let id):
             self.retries += 1
             self.keys += 1
-            if let item = self.machine.retried(id, key: "new \(self.keys)", since: 0, expiry: .max) { self.write(item) }
+            if let item = self.machine.resetForRetry(id, key: "new \(self.keys)", since: 0, expiry: .max) { self.write(item) }
         case .discard(let id):
-            self.machine.ended(id)
+            self.machine.removeItem(id)
             self.disk.removeAll { $0.id == id }
             self.removed.insert(id)
         case .expireAll: self.now = 2
@@ -173,13 +173,13 @@ struct OutboxBoard: Hashable, Sendable {
         case .rest:
             self.sending[lane] = nil
             if self.machine.isInterrupted(lane) { self.resting = lane }
-            self.machine.laneEnded(lane)
+            self.machine.endSender(lane)
         }
     }
 
     private mutating func begin(_ id: ID) -> String? {
         guard let lane = self.lanes[id] else { return nil }
-        guard let item = self.machine.attemptBegan(id) else {
+        guard let item = self.machine.beginAttempt(id) else {
             self.sending[lane] = ""
             return nil
         }
@@ -222,13 +222,13 @@ struct OutboxBoard: Hashable, Sendable {
         case .unclear, .unknown: self.mayHaveArrived.insert(id)
         case .notBegun, .confirmed, .unsent, .refused: break
         }
-        switch self.machine.attemptEnded(id, outcome) {
+        switch self.machine.endAttempt(id, outcome) {
         case .ignore: break
         case .writeEnd: if self.bug != .writesNoEnd { self.disk.removeAll { $0.id == id } }
         case .write(let item):
             self.write(item)
             if self.bug == .dropsRefused, case .refused = outcome {
-                self.machine.ended(id)
+                self.machine.removeItem(id)
                 self.disk.removeAll { $0.id == id }
             }
         }
@@ -244,14 +244,14 @@ struct OutboxBoard: Hashable, Sendable {
         self.inTransit = []
         self.sending = [:]
         self.machine = OutboxStateMachine()
-        for item in self.disk { self.machine.added(item) }
-        for item in self.machine.sessionBegan(self.diskSession) { self.disk.removeAll { $0.id == item.id } }
+        for item in self.disk { self.machine.addItem(item) }
+        for item in self.machine.beginSession(self.diskSession) { self.disk.removeAll { $0.id == item.id } }
     }
 
     /// A sender has the lease: the attempts of killed processes are settled.
     private mutating func settle() {
         guard self.bug != .settlesNothing else { return }
-        for item in self.machine.becameSender(isIdempotent: self.isIdempotent) { self.write(item) }
+        for item in self.machine.resolveInterruptedAttempts(isIdempotent: self.isIdempotent) { self.write(item) }
     }
 
     private mutating func signOut() {
@@ -261,7 +261,7 @@ struct OutboxBoard: Hashable, Sendable {
         self.inTransit = []
         guard self.bug != .keepsSession else { return }
         self.diskSession = self.session
-        for item in self.machine.sessionBegan(self.session) {
+        for item in self.machine.beginSession(self.session) {
             self.removed.insert(item.id)
             self.disk.removeAll { $0.id == item.id }
         }

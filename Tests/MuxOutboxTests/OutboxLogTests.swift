@@ -155,7 +155,7 @@ struct OutboxLogTests {
         for log in [log, self.log()] {
             try log.update { _ in }
             #expect(log.machine.all.map(\.isReadable) == [false])
-            let lanes = log.machine.startedLanes(upTo: 1)
+            let lanes = log.machine.startLanes(upTo: 1)
             #expect(lanes == [])
         }
         #expect(try Data(contentsOf: self.file).firstRange(of: Data(try self.codec.record(of: later))) != nil)

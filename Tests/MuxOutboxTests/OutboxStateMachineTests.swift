@@ -30,52 +30,52 @@ struct OutboxStateMachineTests {
 
     @Test func `OB-04 a record of an ended session adds no change`() {
         var machine = OutboxStateMachine()
-        _ = machine.sessionBegan(2)
-        let isAdded = machine.added(self.item("a", session: 1))
+        _ = machine.beginSession(2)
+        let isAdded = machine.addItem(self.item("a", session: 1))
         #expect(!isAdded)
-        let isNew = machine.added(self.item("b", session: 2))
+        let isNew = machine.addItem(self.item("b", session: 2))
         #expect(isNew)
         #expect(machine.all.map(\.id) == ["b"])
     }
 
     @Test func `OB-07 a record does not change the state of a change in flight`() {
         var machine = OutboxStateMachine()
-        machine.added(self.item("a"))
-        let result1 = machine.startedLanes(upTo: 1)
+        machine.addItem(self.item("a"))
+        let result1 = machine.startLanes(upTo: 1)
         #expect(result1 == [""])
         let result2 = machine.nextChange(in: "", at: 0)
         #expect(result2 == .send("a"))
-        _ = machine.attemptBegan("a")
-        machine.progressed("a", to: OutboxStateMachine.Progress(key: "other", since: 0))
+        _ = machine.beginAttempt("a")
+        machine.setProgress("a", to: OutboxStateMachine.Progress(key: "other", since: 0))
         #expect(machine["a"]?.progress.status == .sending && machine["a"]?.progress.key == "a")
     }
 
     @Test func `OB-01 a change that is added while its sender ends is not forgotten`() {
         var machine = OutboxStateMachine()
-        machine.added(self.item("a"))
-        let result3 = machine.startedLanes(upTo: 1)
+        machine.addItem(self.item("a"))
+        let result3 = machine.startLanes(upTo: 1)
         #expect(result3 == [""])
-        machine.ended("a")
+        machine.removeItem("a")
         let result4 = machine.nextChange(in: "", at: 0)
         #expect(result4 == .rest)
-        machine.added(self.item("b"))
-        let result5 = machine.startedLanes(upTo: 1)
+        machine.addItem(self.item("b"))
+        let result5 = machine.startLanes(upTo: 1)
         #expect(result5 == [])
-        machine.laneEnded("")
-        let result6 = machine.startedLanes(upTo: 1)
+        machine.endSender("")
+        let result6 = machine.startLanes(upTo: 1)
         #expect(result6 == [""])
     }
 
     @Test func `OB-03 no attempt of a failed change begins`() {
         var machine = OutboxStateMachine()
-        machine.added(self.item("a"))
-        _ = machine.attemptBegan("a")
-        _ = machine.attemptEnded("a", .refused("No.", mayHaveArrived: false))
-        let result7 = machine.attemptBegan("a")
+        machine.addItem(self.item("a"))
+        _ = machine.beginAttempt("a")
+        _ = machine.endAttempt("a", .refused("No.", mayHaveArrived: false))
+        let result7 = machine.beginAttempt("a")
         #expect(result7 == nil)
-        let retried = machine.retried("a", key: "b", since: 1, expiry: 2)
+        let retried = machine.resetForRetry("a", key: "b", since: 1, expiry: 2)
         #expect(retried?.progress.key == "b")
-        let result8 = machine.attemptBegan("a")
+        let result8 = machine.beginAttempt("a")
         #expect(result8 != nil, "a retried change is not sent")
     }
 
