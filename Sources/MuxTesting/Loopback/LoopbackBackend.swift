@@ -8,7 +8,8 @@ public import Foundation
 ///   `invalid_request` or `unsupported_grant_type` (RFC 6749); 503 with `temporarily_unavailable` for
 ///   ``FakeOAuthServer/Failure/unavailable``.
 /// - `GET /me` with a bearer token: `{"user": …}`, or 401, with `invalid_token` unless the token is missing.
-/// - `GET /places/{id}` with a bearer token: a place, 404, or 401.
+/// - `GET /places/{id}` with a bearer token: a place; 404 with `not_found`; or 401, as for `GET /me`.
+/// - Other requests: 404 with `not_found`.
 ///
 /// Bodies are JSON or a URL-encoded form. Tokens are sent as `access_token`, `refresh_token`, `token_type`
 /// and `expires_in` (whole seconds).

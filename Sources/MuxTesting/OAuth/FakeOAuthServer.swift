@@ -51,7 +51,8 @@ public final class FakeOAuthServer: Sendable {
             return family.user
         }
 
-        /// Issues a new access token, with the refresh token `kept` or with a new refresh token.
+        /// Issues a new access token, with the refresh token `kept`, or with a new refresh token if `kept` is
+        /// `nil`.
         mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ configuration: Configuration)
             -> Tokens
         {
@@ -134,6 +135,7 @@ public final class FakeOAuthServer: Sendable {
             if refresh.isSpent, self.configuration.forgivesLostReplies, let successor = refresh.successor,
                 state.refresh[successor]?.isSpent == false
             {
+                // The client may have lost the response with the successor.
                 state.refresh[successor] = nil
             } else if refresh.isSpent {
                 state.statistics.reusesDetected += 1
@@ -290,7 +292,7 @@ extension FakeOAuthServer {
         /// Unknown user or wrong password.
         case invalidCredentials
 
-        /// The refresh token is unknown, spent, expired or revoked (RFC 6749, section 5.2).
+        /// The refresh token is unknown, spent, expired or revoked (RFC 6749, section 5.2: `invalid_grant`).
         case invalidGrant
 
         /// A transient failure, like status 503.

@@ -82,12 +82,14 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     enum Item: Sendable {
         case job(UnownedJob)
+        /// A closure of ``SeededExecutor/later(_:)``, which runs synchronously.
         case action(@Sendable () -> Void)
     }
 
     enum Step: Sendable {
         case run(Item)
         case passTime
+        /// Wait for a job from another thread; `isKnown` if the library has announced the job.
         case await(isKnown: Bool)
         case end
     }
@@ -109,11 +111,12 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         var items: [Item] = []
         /// Jobs from other threads since the last step.
         var arrived: [Item] = []
-        /// The number of expected arrivals before the next step.
+        /// The number of jobs that were announced by ``SeededExecutor/awaitArrival()`` and have not arrived.
         var awaited = 0
         /// Whether the driver waits for an arrival.
         var isIdle = false
-        /// The place that runs the steps; see ``SeededExecutor/place``.
+        /// The identity of the thread or main queue that runs the steps (``SeededExecutor/place``); `nil`
+        /// between runs.
         var driver: ObjectIdentifier?
         /// The value of `visits.jumps` at the last run of each task on this executor, by the task's address.
         var lastRun: [UInt: Int] = [:]
@@ -171,7 +174,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         self.state = Locked(State(random: SplitMix64(state: seed)))
     }
 
-    /// The number of executed jobs.
+    /// The number of executed jobs and actions of the library.
     public var steps: Int { self.state.withLock { $0.steps } }
 
     /// A hash of the order so far.
