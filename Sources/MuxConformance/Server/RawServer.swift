@@ -51,7 +51,7 @@ package final class RawServer: Sendable {
     ///
     /// - Returns: The server's URL, without a path.
     package func start() throws(LoopbackServer.Failure) -> URL {
-        let wakeUp = try Socket.wakePipe()
+        let wakeUp = try Socket.makeWakePipe()
         let (listener, port): (Int32, UInt16)
         do throws(LoopbackServer.Failure) {
             // With small buffers, the server soon notices a client that does not read, and soon blocks a
@@ -289,9 +289,9 @@ package struct RawConnection {
     /// Pauses between two writes of a slow response; throws at once if the client sends bytes or ends the
     /// connection.
     package func pause(milliseconds: Int32) throws(Ended) {
-        guard !Socket.hasInput(self.descriptor, milliseconds: milliseconds) else { throw Ended() }
+        guard !Socket.waitForInput(self.descriptor, milliseconds: milliseconds) else { throw Ended() }
     }
 
     /// Makes the connection end with RST when the script returns.
-    package func reset() { Socket.resetOnClose(self.descriptor) }
+    package func reset() { Socket.setResetOnClose(self.descriptor) }
 }

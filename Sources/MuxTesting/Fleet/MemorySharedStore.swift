@@ -10,7 +10,7 @@ import Synchronization
 /// ```swift
 /// let store = MemorySharedStore(clock: clock)
 /// let (first, second) = (store.connection(), store.connection())
-/// second.isCut = true        // calls of `second` throw; after the cut, `second` receives `unknown`
+/// second.isCut = true        // calls of `second` throw until `isCut` is `false` again
 /// store.isDown = true        // all calls throw
 /// ```
 ///
@@ -47,8 +47,8 @@ public final class MemorySharedStore: Sendable {
         var missed: MuxShared.Change?
         var streams: [UInt64: AsyncStream<MuxShared.Change>.Continuation] = [:]
 
-        /// The connection may have missed changes.
-        mutating func miss() { self.missed = self.missed ?? .unknown }
+        /// Notes that the connection may have missed changes.
+        mutating func recordMissedChange() { self.missed = self.missed ?? .unknown }
     }
 
     private let time: TimeSource
@@ -82,7 +82,7 @@ public final class MemorySharedStore: Sendable {
             self.change { state in
                 guard state.isDown != newValue else { return }
                 state.isDown = newValue
-                for id in state.connections.keys { state.connections[id]?.miss() }
+                for id in state.connections.keys { state.connections[id]?.recordMissedChange() }
             }
         }
     }
@@ -124,7 +124,7 @@ public final class MemorySharedStore: Sendable {
     /// Runs a call: changes the ledger, and sends the changes in order to all reachable connections.
     ///
     /// A connection does not receive its own invalidations.
-    fileprivate func trip<R: Sendable>(
+    fileprivate func performCall<R: Sendable>(
         _ id: UInt64,
         _ body: (inout SharedLedger<MuxShared.Entry>, Moment) throws -> (R, [MuxShared.Change])
     ) async throws -> R {
@@ -136,7 +136,7 @@ public final class MemorySharedStore: Sendable {
             let (result, changes) = try body(&state.ledger, self.time.now)
             for (receiverID, receiver) in state.connections {
                 if receiver.isCut {
-                    if !changes.isEmpty { state.connections[receiverID]?.miss() }
+                    if !changes.isEmpty { state.connections[receiverID]?.recordMissedChange() }
                     continue
                 }
                 for change in changes {
@@ -157,7 +157,7 @@ public final class MemorySharedStore: Sendable {
         self.change { state in
             state.connections[id]?.isCut = isCut
             // Changes during the cut are lost, and so may be changes in transit.
-            if isCut { state.connections[id]?.miss() }
+            if isCut { state.connections[id]?.recordMissedChange() }
         }
     }
 
@@ -211,7 +211,7 @@ public final class MemorySharedStore: Sendable {
                 guard self.store.isReachable(self.id) else { throw Away() }
                 return []
             }
-            return try await self.store.trip(self.id) { ledger, now in
+            return try await self.store.performCall(self.id) { ledger, now in
                 (names.map { ledger.entry($0).map { Self.entry($0, at: now) } }, [])
             }
         }
@@ -223,7 +223,7 @@ public final class MemorySharedStore: Sendable {
             digest: String?,
             for duration: Duration
         ) async throws -> MuxShared.Claim {
-            try await self.store.trip(self.id) { ledger, now in
+            try await self.store.performCall(self.id) { ledger, now in
                 let action = ledger.claim(name, for: duration, at: now) {
                     Self.entry($0, at: now).isFresh(maximumAge)
                 }
@@ -243,7 +243,7 @@ public final class MemorySharedStore: Sendable {
 
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
         public func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool {
-            try await self.store.trip(self.id) { ledger, now in
+            try await self.store.performCall(self.id) { ledger, now in
                 let nonce = UInt64(ticket.nonce) ?? 0
                 var entry = entry
                 if entry.payload == nil {
@@ -262,15 +262,15 @@ public final class MemorySharedStore: Sendable {
 
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
         public func giveUp(_ ticket: MuxShared.Ticket) async throws {
-            try await self.store.trip(self.id) { ledger, now in
-                let stood = ledger.giveUp(UInt64(ticket.nonce) ?? 0, ticket.name, at: now)
-                return ((), stood ? [.released(ticket.name.key)] : [])
+            try await self.store.performCall(self.id) { ledger, now in
+                let wasValid = ledger.giveUp(UInt64(ticket.nonce) ?? 0, ticket.name, at: now)
+                return ((), wasValid ? [.released(ticket.name.key)] : [])
             }
         }
 
         /// See `MuxSharedStore`; throws ``MemorySharedStore/Away``.
         public func invalidate(_ scopes: [MuxShared.Scope]) async throws {
-            try await self.store.trip(self.id) { ledger, _ in
+            try await self.store.performCall(self.id) { ledger, _ in
                 for scope in scopes { ledger.invalidate(scope) }
                 return ((), scopes.map { .invalidated($0) })
             }

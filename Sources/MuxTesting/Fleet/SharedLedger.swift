@@ -17,10 +17,10 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     }
 
     /// A claim: the exclusive right to put an entry.
-    private struct Standing: Hashable {
+    private struct Claim: Hashable {
         /// Identifies the claim.
         var nonce: UInt64
-        /// The end of the claim.
+        /// The claim is valid before this time.
         var ends: Moment
         /// The epochs of the scopes at the grant.
         var epochs: [MuxShared.Scope: UInt64]
@@ -37,7 +37,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     }
 
     private var entries: [MuxStoreKey: Held] = [:]
-    private var claims: [MuxStoreKey: Standing] = [:]
+    private var claims: [MuxStoreKey: Claim] = [:]
     private var epochs: [MuxShared.Scope: UInt64] = [:]
     private var lastNonce: UInt64 = 0
 
@@ -52,16 +52,16 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         self.entries[name.key].flatMap { $0.epochs == self.epochs(of: name) ? $0 : nil }
     }
 
-    /// Whether a put with this nonce would be accepted.
-    package func stands(_ nonce: UInt64, _ name: MuxShared.Name, at now: Moment) -> Bool {
-        self.standing(name, at: now)?.nonce == nonce
+    /// Whether the nonce belongs to the valid claim of the entry, so that a put would be accepted.
+    package func isClaimValid(_ nonce: UInt64, _ name: MuxShared.Name, at now: Moment) -> Bool {
+        self.validClaim(name, at: now)?.nonce == nonce
     }
 
     /// Whether a valid claim of the entry exists.
-    package func isClaimed(_ name: MuxShared.Name, at now: Moment) -> Bool { self.standing(name, at: now) != nil }
+    package func isClaimed(_ name: MuxShared.Name, at now: Moment) -> Bool { self.validClaim(name, at: now) != nil }
 
     /// The valid claim of the entry; `nil` if no claim exists, or the claim has ended or was invalidated.
-    private func standing(_ name: MuxShared.Name, at now: Moment) -> Standing? {
+    private func validClaim(_ name: MuxShared.Name, at now: Moment) -> Claim? {
         guard let claim = self.claims[name.key], now < claim.ends, claim.epochs == self.epochs(of: name) else {
             return nil
         }
@@ -74,20 +74,20 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     ///   - name: The entry's name.
     ///   - duration: The maximum validity of the claim.
     ///   - now: The current time.
-    ///   - isGoodEnough: Whether an entry is acceptable.
+    ///   - isAcceptable: Whether an entry is acceptable.
     /// - Returns: The acceptable entry; otherwise the granted claim or the end of the other claim, and the
     ///   entry that is not acceptable, if present.
     package mutating func claim(
         _ name: MuxShared.Name,
         for duration: Duration,
         at now: Moment,
-        _ isGoodEnough: (Held) -> Bool
+        _ isAcceptable: (Held) -> Bool
     ) -> ClaimAction {
         let held = self.entry(name)
-        if let held, isGoodEnough(held) { return .entry(held) }
-        if let claim = self.standing(name, at: now) { return .taken(until: claim.ends, held) }
+        if let held, isAcceptable(held) { return .entry(held) }
+        if let claim = self.validClaim(name, at: now) { return .taken(until: claim.ends, held) }
         self.lastNonce += 1
-        self.claims[name.key] = Standing(
+        self.claims[name.key] = Claim(
             nonce: self.lastNonce,
             ends: now.advanced(by: duration),
             epochs: self.epochs(of: name)
@@ -95,7 +95,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         return .granted(nonce: self.lastNonce, held)
     }
 
-    /// Stores the value of a fetch, and ends its claim.
+    /// Stores the value of a fetch with the epochs of the claim, and ends the claim.
     ///
     /// - Returns: Whether the value was stored; `false` if the claim is not valid any more.
     package mutating func put(
@@ -105,7 +105,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
         _ name: MuxShared.Name,
         at now: Moment
     ) -> Bool {
-        guard let claim = self.standing(name, at: now), claim.nonce == nonce else { return false }
+        guard let claim = self.validClaim(name, at: now), claim.nonce == nonce else { return false }
         self.claims[name.key] = nil
         self.entries[name.key] = Held(content: content, fetchedAt: fetchedAt, epochs: claim.epochs)
         return true
@@ -115,7 +115,7 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     ///
     /// - Returns: Whether the claim was still valid.
     package mutating func giveUp(_ nonce: UInt64, _ name: MuxShared.Name, at now: Moment) -> Bool {
-        guard self.stands(nonce, name, at: now) else { return false }
+        guard self.isClaimValid(nonce, name, at: now) else { return false }
         self.claims[name.key] = nil
         return true
     }

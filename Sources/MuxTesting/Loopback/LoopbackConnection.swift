@@ -27,7 +27,7 @@ final class LoopbackConnection: Sendable {
     /// Takes ownership of the descriptor.
     init(_ descriptor: Int32) throws(LoopbackServer.Failure) {
         self.descriptor = descriptor
-        self.wakeUp = try Socket.wakePipe()
+        self.wakeUp = try Socket.makeWakePipe()
     }
 
     /// Serves requests until either side ends the connection, then closes the connection; blocks.
@@ -124,7 +124,7 @@ final class LoopbackConnection: Sendable {
             case .close:
                 return false
             case .reset:
-                Socket.resetOnClose(self.descriptor)
+                Socket.setResetOnClose(self.descriptor)
                 return false
             case .send, .sendPieces, .sendAwaited, .wait:
                 guard !hasBody || self.send(step, &incoming) else { return false }

@@ -15,7 +15,7 @@ import MuxKit
 /// production.
 ///
 /// **Concurrent calls.** Each connection runs the closure on a separate queue: a blocking closure delays only
-/// its connection.
+/// the requests of the same connection.
 ///
 /// **Cancellation.** The closure's task is cancelled if the client hangs up or the server stops. A client
 /// that has shut down only its sending side still gets the response.
@@ -91,7 +91,7 @@ public final class LoopbackServer: Sendable {
     /// - Throws: ``Failure``.
     @discardableResult
     public func start() throws(Failure) -> URL {
-        let wakeUp = try Socket.wakePipe()
+        let wakeUp = try Socket.makeWakePipe()
         let descriptor: Int32
         do throws(Failure) {
             descriptor = try self.state.withLock { state throws(Failure) in
@@ -135,7 +135,7 @@ public final class LoopbackServer: Sendable {
             guard state.isRunning else { return (false, [], state.starts) }
             state.isRunning = false
             state.isStopping = true
-            // The accepting thread may have ended after an error.
+            // `wake` is `nil` if the accepting thread has ended after an error.
             if let wake = state.wake { Socket.wake(wake) }
             state.wake = nil
             return (true, Array(state.connections.values), state.starts)

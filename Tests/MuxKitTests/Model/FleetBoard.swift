@@ -195,7 +195,7 @@ struct FleetBoard: Hashable, Sendable {
             case .asked, .idle, .putting, .waiting: nil
             }
         }
-        return nonces.first { self.ledger.stands($0, self.name(key), at: self.moment) }
+        return nonces.first { self.ledger.isClaimValid($0, self.name(key), at: self.moment) }
     }
 
     private mutating func reply(_ machine: Int, _ key: Int) {
@@ -222,7 +222,7 @@ struct FleetBoard: Hashable, Sendable {
         guard case .fetching(var nonce, let version) = self.machines[machine].flights[key] else { return }
         self.machines[machine].flights[key] = .idle
         guard self.machines[machine].isConnected else { return }
-        if self.bug == .putsWithoutCompare, !self.ledger.stands(nonce, self.name(key), at: self.moment) {
+        if self.bug == .putsWithoutCompare, !self.ledger.isClaimValid(nonce, self.name(key), at: self.moment) {
             self.ledger.invalidate(.entry(self.key(key)))
             guard
                 case .granted(let other, _) = self.ledger.claim(
@@ -339,7 +339,7 @@ struct FleetBoard: Hashable, Sendable {
             var holders = 0
             for machine in self.machines {
                 if case .fetching(let nonce, _) = machine.flights[key],
-                    self.ledger.stands(nonce, self.name(key), at: self.moment)
+                    self.ledger.isClaimValid(nonce, self.name(key), at: self.moment)
                 {
                     holders += 1
                 }

@@ -19,7 +19,7 @@ package enum Socket {
         case woken
         /// Bytes or a connection have arrived, or the peer has ended its sending side.
         case readable
-        /// The connection was closed or reset, or the wait failed.
+        /// The connection was reset, both sides were shut down, or the wait failed.
         case hungUp
         /// No event happened within the limit.
         case timedOut
@@ -174,7 +174,7 @@ package enum Socket {
         send(descriptor, &byte, 1, Int32(MSG_OOB) | Self.noSignal)
     }
 
-    /// `false` after a reset by the peer.
+    /// Whether the socket has a peer; `false` after a reset by the peer.
     package static func isConnected(_ descriptor: Int32) -> Bool {
         var address = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
@@ -197,7 +197,7 @@ package enum Socket {
         return failed ? nil : bytes
     }
 
-    /// Writes all of `bytes`; `false` if the connection is closed.
+    /// Writes all of `bytes`, and blocks until the bytes are in the send buffer; `false` after an error.
     package static func write(_ bytes: [UInt8], to descriptor: Int32) -> Bool {
         bytes.withUnsafeBytes { buffer in
             var rest = buffer[...]
@@ -229,7 +229,7 @@ package enum Socket {
     }
 
     /// Waits for input or the end of the connection; `false` if the time limit passes.
-    package static func hasInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
+    package static func waitForInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         var ready = poll(&entry, 1, milliseconds)
         while ready < 0, errno == EINTR { ready = poll(&entry, 1, milliseconds) }
@@ -237,7 +237,7 @@ package enum Socket {
     }
 
     /// Makes a pipe: a byte written to `wake` ends a wait on `wait`.
-    package static func wakePipe() throws(LoopbackServer.Failure) -> (wait: Int32, wake: Int32) {
+    package static func makeWakePipe() throws(LoopbackServer.Failure) -> (wait: Int32, wake: Int32) {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw .cannotListen(code: errno) }
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
@@ -267,7 +267,7 @@ package enum Socket {
     }
 
     /// Makes ``close(_:)`` send a reset.
-    package static func resetOnClose(_ descriptor: Int32) {
+    package static func setResetOnClose(_ descriptor: Int32) {
         var option = linger(l_onoff: 1, l_linger: 0)
         setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
     }
