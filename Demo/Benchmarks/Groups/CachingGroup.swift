@@ -9,21 +9,22 @@ enum CachingGroup {
     static func rows(_ group: String, _ effort: Effort) async throws -> [Row] {
         try await withFolder { folder in
             [
-                [try await self.hit(group, effort)], try await self.revalidation(group, effort),
+                try await self.memory(group, effort), try await self.revalidation(group, effort),
                 [try await self.storing(group, folder, effort)],
             ].flatMap(\.self)
         }
     }
 
-    /// A server in memory.
+    /// A server in memory, which confirms any validator.
     private struct Server: HTTPTransport {
         let body: Data
 
         func send(_ call: HTTPCall) async throws -> HTTPReply {
-            HTTPReply(
-                status: 200,
-                headers: [.cacheControl: "max-age=3600", .contentType: "text/plain"],
-                body: self.body
+            let isConditional = call.headers["If-None-Match"] != nil
+            return HTTPReply(
+                status: isConditional ? 304 : 200,
+                headers: [.cacheControl: "max-age=3600", .contentType: "text/plain", .eTag: "\"1\""],
+                body: isConditional ? Data() : self.body
             )
         }
     }
@@ -34,11 +35,13 @@ enum CachingGroup {
         return components.url ?? URL(filePath: path)
     }
 
-    /// Compares a small response from memory with the same response of a server without latency.
-    private static func hit(_ group: String, _ effort: Effort) async throws -> Row {
+    /// Compares a small response from memory, and a confirmation, with the same response of a server without
+    /// latency.
+    private static func memory(_ group: String, _ effort: Effort) async throws -> [Row] {
         let server = Server(body: Data("hello".utf8))
         let cache = CachingTransport(server, repository: MuxRepository(store: MemoryStore()))
         let call = HTTPCall(url: self.url("/small"))
+        let validating = HTTPCall(url: self.url("/small"), headers: [.cacheControl: "no-cache"])
         _ = try await cache.send(call)
         var contest = Contest(rounds: effort.rounds(25))
         contest.add(repeating: 1_000) { count in
@@ -47,14 +50,15 @@ enum CachingGroup {
         contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(try await cache.send(call)) }
         }
-        return Row(
-            group,
-            "a small answer from memory",
-            try await contest.play(),
-            figure: 1,
-            limit: ("a server without latency", 0),
-            goals: [.atMost(1_500)]
-        )
+        contest.add(repeating: 1_000) { count in
+            for _ in 0..<count { consume(try await cache.send(validating)) }
+        }
+        let outcome = try await contest.play()
+        let limit = ("a server without latency", 0)
+        return [
+            Row(group, "a small answer from memory", outcome, figure: 1, limit: limit, goals: [.atMost(1_500)]),
+            Row(group, "a confirmation (304) by a server without latency", outcome, figure: 2, limit: limit, goals: []),
+        ]
     }
 
     /// Compares a request with a stored stale response, which the server confirms, with the same exchange
