@@ -71,8 +71,8 @@ package final class SystemTimer: Sendable {
         guard isOver else { throw CancellationError() }
     }
 
-    /// Performs `action` after at least `duration`, and again after each duration that `action` returns, until
-    /// `nil` or ``cancel(_:)``.
+    /// Performs `action` after at least `duration`, and again after each duration that `action` returns,
+    /// until `nil` or ``cancel(_:)``.
     ///
     /// No task is started for the wait. All sleeps and actions share a thread, so an action must be short and
     /// must not run code of the app.

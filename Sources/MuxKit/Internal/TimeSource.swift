@@ -68,11 +68,11 @@ package struct TimeSource: Sendable {
         try await self.pause(min(duration, .longest))
     }
 
-    /// Performs `action` after at least `duration`, and again after each duration that `action` returns, until
-    /// `nil` or a cancellation.
+    /// Performs `action` after at least `duration`, and again after each duration that `action` returns,
+    /// until `nil` or a cancellation.
     ///
-    /// Only an injected clock needs a task for the wait; see ``SystemTimer/schedule(after:_:)`` for the limits
-    /// of an action.
+    /// Only an injected clock needs a task for the wait; see ``SystemTimer/schedule(after:_:)`` for the
+    /// limits of an action.
     package func schedule(
         name: String,
         after duration: Duration,

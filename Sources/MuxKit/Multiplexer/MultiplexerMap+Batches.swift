@@ -163,10 +163,10 @@ extension MultiplexerMap {
 
     /// Returns the values of `keys`: fresh values from memory or disk, other values by simultaneous fetches.
     ///
-    /// Simultaneous requests for a key join the key's fetch. The call fetches at most 8,192 keys at a time, or
-    /// ``MuxPolicy/Batching/maximumSize`` keys if this number is larger; further fetches begin when half of
-    /// these fetches have ended. With ``RequestOptions/within(_:)-swift.type.method``, all fetches begin at
-    /// once.
+    /// Simultaneous requests for a key join the key's fetch. The call fetches at most 8,192 keys at a time,
+    /// or ``MuxPolicy/Batching/maximumSize`` keys if this number is larger; further fetches begin when half
+    /// of these fetches have ended. With ``RequestOptions/within(_:)-swift.type.method``, all fetches begin
+    /// at once.
     ///
     /// - Parameters:
     ///   - keys: Any keys that are equal to themselves.
