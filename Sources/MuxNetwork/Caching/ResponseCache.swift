@@ -365,7 +365,9 @@ final class ResponseCache: SessionCounter {
                     piece = try await BlockingWork.run { Result { try folder.piece(of: file, name, at: rest) } }.get()
                 } catch {
                     self.forget(hit.response, of: request.resource)
-                    throw HTTPError.transport(.truncated(expected: count, received: place))
+                    throw HTTPError.transport(
+                        .truncated(expected: places.count, received: place - places.lowerBound)
+                    )
                 }
             }
         }

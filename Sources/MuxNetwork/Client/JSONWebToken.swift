@@ -30,14 +30,21 @@ public struct JSONWebToken: HTTPToken, Hashable {
         guard !data.contains(nil), !parts[0].isEmpty, !parts[1].isEmpty, let claims = data[1] else {
             throw .notBase64URL
         }
-        guard let object = try? JSONDecoder().decode([String: JSONValue].self, from: claims) else { throw .noClaims }
-        switch object["exp"] {
+        guard let object = try? JSONDecoder().decode([String: Claim].self, from: claims) else { throw .noClaims }
+        switch object["exp"].map(\.value) {
         case nil: self.expiry = nil
-        case .integer(let seconds)?: self.expiry = Date(timeIntervalSince1970: Double(seconds))
-        case .number(let seconds)? where seconds.isFinite: self.expiry = Date(timeIntervalSince1970: seconds)
+        case .integer(let seconds)??: self.expiry = Date(timeIntervalSince1970: Double(seconds))
+        case .number(let seconds)?? where seconds.isFinite: self.expiry = Date(timeIntervalSince1970: seconds)
         default: throw .invalidExpiry
         }
         self.text = text
+    }
+
+    /// A claim of any type; a number beyond `Double` makes only its own claim unusable.
+    private struct Claim: Decodable {
+        let value: JSONValue?
+
+        init(from decoder: any Decoder) { self.value = try? JSONValue(from: decoder) }
     }
 
     /// The token as a bearer token: RFC 6750, section 2.1.

@@ -359,6 +359,11 @@ struct CachingTransportReuseTests {
         reads.withLock { $0 = 1 }
         #expect(try await cache.send(self.world.call()).body.count == 600_000)
         #expect(server.calls.count == 3)
+
+        reads.withLock { $0 = 0 }
+        await #expect(throws: HTTPError.truncated(expected: 400_000, received: 262_144)) {
+            try await cache.send(self.world.call("GET", ["Range": "bytes=100000-499999"]))
+        }
     }
 
     private static func freshness(age: String) -> String {

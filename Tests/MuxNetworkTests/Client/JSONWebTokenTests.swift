@@ -25,7 +25,7 @@ struct JSONWebTokenTests {
     @Test(
         arguments: [
             (#"{"exp":5}"#, 5), (#"{"exp":5.5}"#, 5.5), ("{}", nil), (#"{"exp":-1}"#, -1), (#"{"exp":1e300}"#, 1e300),
-            (#"{"exp":0,"sub":"x","aud":["a",1,null]}"#, 0),
+            (#"{"exp":0,"sub":"x","aud":["a",1,null]}"#, 0), (#"{"exp":5,"x":1e400,"y":[{"z":-1e400}]}"#, 5),
         ] as [(String, Double?)]
     )
     func `K06 the expiry is a number of seconds or absent`(claims: String, seconds: Double?) throws {
@@ -39,7 +39,7 @@ struct JSONWebTokenTests {
             ("e30.é.e30", .notBase64URL),
             ("e30.e30.!", .notBase64URL), ("e30.bm8.e30", .noClaims), ("e30.W10.e30", .noClaims),
             ("e30.eyJleHAiOiI1In0.e30", .invalidExpiry), ("e30.eyJleHAiOm51bGx9.e30", .invalidExpiry),
-            ("e30.eyJleHAiOnRydWV9.e30", .invalidExpiry),
+            ("e30.eyJleHAiOnRydWV9.e30", .invalidExpiry), ("e30.eyJleHAiOjFlNDAwfQ.e30", .invalidExpiry),
         ] as [(String, JSONWebToken.ParsingError)]
     )
     func `K06 a malformed token is an error`(text: String, reason: JSONWebToken.ParsingError) {
