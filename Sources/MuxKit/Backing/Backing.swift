@@ -91,7 +91,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
 struct LookUp<Value: Sendable>: Sendable {
     /// Whether the flight has ended.
     @usableFromInline let isOver: Bool
-    /// The slot with the found entry, retained here because the table may have had no room.
+    /// The slot with the found entry, retained here because the table may have had no room; an empty slot
+    /// after a failed read of the disk.
     @usableFromInline let loaded: FormerSlot<Value>?
     /// The right to fetch for all machines; `nil` to fetch for this machine only.
     @usableFromInline let claim: FetchClaim?
@@ -108,8 +109,8 @@ struct LookUp<Value: Sendable>: Sendable {
 ///
 /// The flight retains the slot, because the table may evict the slot during the fetch.
 ///
-/// A class instead of a struct: flights of new keys have no former slot, and the frame of the asynchronous
-/// function takes memory during the entire fetch.
+/// A class, so that the frame of the asynchronous fetch, which exists during the entire fetch, has room for a
+/// reference only.
 @usableFromInline
 final class FormerSlot<Value: Sendable>: Sendable {
     @usableFromInline let slot: Slot<Value>
@@ -146,8 +147,8 @@ extension SlotMemory {
     ///   - last: The last ticket of the callers to resume regardless of the entry's age; 0 for no such
     ///     caller.
     ///   - adopt: Stores the entry under the lock; returns the slot, `nil` without a usable entry.
-    /// - Returns: Whether the flight has ended; if not, also the slot, unless `adopt` returned `nil` or a
-    ///   fence came before.
+    /// - Returns: Whether the flight has ended; if not, also the slot, unless `adopt` returned no slot with
+    ///   an entry, or the flight was fenced before this call.
     @inlinable
     @inline(never)
     func resumeCallers(

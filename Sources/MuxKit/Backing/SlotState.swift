@@ -178,10 +178,10 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         if let key { self.evicted.append((key, Slot())) }
     }
 
-    /// Prepares an entry for the table.
+    /// Prepares an entry for the table: sets revision and sequence number, and whether the entry may be
+    /// evicted unsaved.
     ///
-    /// The entry gets its revision, and is excluded from saves if a later version of the program wrote the
-    /// entry on disk.
+    /// Excludes the entry from saves if a later version of the program wrote the entry on disk.
     ///
     /// - Parameters:
     ///   - entry: The entry.
@@ -229,7 +229,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// Counts clears, sign-outs and invalidations, but no responses that must not be kept.
     var clearCount: UInt64 { self.discardCount &- self.uncacheableCount }
 
-    /// Removes all slots, the failures of followed keys, and the facts of the shared store.
+    /// Removes all slots, the failures of followed keys, and the facts of the shared store, except facts
+    /// about keys with a flight.
     ///
     /// - Returns: The removed parts and ``dropped``, to be released outside the lock.
     mutating func removeAll() -> any Sendable {

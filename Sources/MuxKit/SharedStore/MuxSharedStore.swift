@@ -14,8 +14,8 @@ public import Foundation
 /// `MemorySharedStore` of `MuxTesting` is an implementation in memory with simulated failures, and
 /// `MuxSharedStoreConformance` checks a custom store against the rules below. See <doc:SeveralMachines>.
 ///
-/// **Time.** The store's clock measures all times, and all times are given as durations: an age, or the
-/// remaining duration of a claim. The clocks of machines may differ by any amount.
+/// **Time.** All times are given as durations: an age, or the remaining duration of a claim. The clocks of
+/// machines may differ by any amount.
 ///
 /// **Claims.** A name has at most one valid claim at a time. A claim ends with a put or ``giveUp(_:)``, with
 /// an invalidation of a scope that contains the name, or after its duration. The store refuses a put with an
@@ -166,7 +166,7 @@ public enum MuxShared: Sendable {
         /// A digest of the payload, which identifies equal payloads.
         public var digest: String
 
-        /// The time since the fetch, by the store's clock.
+        /// The time since the fetch.
         public var age: Duration
 
         /// The duration from the fetch in which the value is fresh.

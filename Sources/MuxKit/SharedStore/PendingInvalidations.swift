@@ -38,7 +38,10 @@ package struct PendingInvalidations: Sendable {
         !self.refused.isEmpty && scopes.contains { self.refused.contains($0) }
     }
 
-    /// Adds scopes; a scope of a batch that is being sent stays pending, and is sent again.
+    /// Adds scopes.
+    ///
+    /// A scope that is being sent gets a new number, so the confirmation of the batch leaves the scope
+    /// pending.
     package mutating func add(_ scopes: [MuxShared.Scope], isOutage: Bool) {
         self.lastNumber += 1
         for scope in scopes {
@@ -57,6 +60,7 @@ package struct PendingInvalidations: Sendable {
         return .domain(name.domain)
     }
 
+    /// Replaces invalidations of entries by invalidations of domains or of everything, down to ``limit``.
     private mutating func fold() {
         var entries: [MuxShared.Scope: [MuxShared.Scope]] = [:]
         for scope in self.numbers.keys {
@@ -97,7 +101,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// The refused request that was sent least recently; `nil` without a refused request.
+    /// The request that the store refused least recently; `nil` without a refused request.
     package func refusedRequest() -> Request? {
         let requests = self.refused.lazy.compactMap { scope in
             self.numbers[scope].map { Request(scope: scope, number: $0) }
@@ -105,7 +109,7 @@ package struct PendingInvalidations: Sendable {
         return requests.min { $0.number < $1.number }
     }
 
-    /// The store has confirmed a batch.
+    /// Removes the requests of a batch that the store has confirmed.
     package mutating func confirmed(_ requests: ArraySlice<Request>) {
         for request in requests where self.numbers[request.scope] == request.number {
             self.numbers[request.scope] = nil
@@ -115,7 +119,7 @@ package struct PendingInvalidations: Sendable {
         }
     }
 
-    /// The store has refused a scope.
+    /// Marks a scope as refused by the store, unless the scope was added again.
     ///
     /// - Returns: Whether this call has marked the scope as refused.
     package mutating func refused(_ request: Request) -> Bool {

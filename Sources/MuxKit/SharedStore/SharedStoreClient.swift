@@ -22,7 +22,7 @@ package final class SharedStoreClient: Sendable {
     private let spawn: TaskLauncher
     private let observer: (any MuxObserver)?
     private let state: Locked<State>
-    /// Serialises resending of pending invalidations.
+    /// Serialises the sending of pending invalidations.
     private let settling = AsyncMutex()
     /// Broadcasts changes that may have ended a claim, by name; `true` if the store reports an end without an
     /// entry (``MuxShared/Change/released(_:)``).
@@ -297,7 +297,8 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Closes the breaker after a reply, and ends an outage.
+    /// Closes the breaker after a reply; after failures, also ends the outage and sends pending
+    /// invalidations.
     private func replied() {
         let wasAway = self.state.withLock { state in
             defer { state.breaker.answered() }
@@ -417,7 +418,8 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Starts a task to send the pending invalidations until the store has confirmed all.
+    /// Starts a task, unless the task runs, to send the pending invalidations until the store has confirmed
+    /// all.
     func settleLater() {
         let begins = self.state.withLock { state in
             defer { state.isResending = true }

@@ -27,7 +27,9 @@ extension DiskBacking {
         var dirty: [(Key, Slot<Value>.Entry, Value, isRefreshed: Bool)] = []
         /// Keys of dirty entries that must not be written before their entries on disk are read.
         var unseen: [Key] = []
+        /// Keys with a pending removal on disk.
         var removals: [Key] = []
+        /// Keys whose entry on disk does not have the refresh of the slot yet.
         var refreshes: [Key] = []
 
         var dirtyCount: Int { self.dirty.count + self.unseen.count }
@@ -123,7 +125,7 @@ extension DiskBacking {
             .zero
         )
         let time = Duration.sum(max(entry.timeToLive, .zero), staleTime)
-        // The server can revalidate an older value by its validator.
+        // An entry with a validator stays for 30 more days, because the server can revalidate the value.
         let usable = entry.validator == nil ? time : .sum(time, .seconds(30 * 24 * 60 * 60))
         return usable < .seconds(1 << 32) ? usable : nil
     }

@@ -41,8 +41,9 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     @inline(never)
     func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
         guard let look = self.look(for: key) else {
-            // Another process may have ended the session. The call may return while another task still ends
-            // the session in this process; then the fetched value is dropped.
+            // Without a read from the store, this call must detect a session that another process has ended.
+            // The call may return while another task still ends the session in this process; then the fetched
+            // value is dropped.
             try? await self.memory.repository.checkSession()
             return LookUp()
         }

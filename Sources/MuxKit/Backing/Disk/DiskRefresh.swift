@@ -91,12 +91,12 @@ struct DiskRefresh: Sendable {
         self.number.map { revision > self.revision ? $0 : 0 }
     }
 
-    /// The mark was saved.
+    /// Records a save of the mark; a refresh during the save stays unsaved.
     mutating func saved(_ mark: MuxStoredEntry) {
         if mark.refreshNumber == self.number { self.isSaved = true }
     }
 
-    /// The entries of the domain were removed on disk.
+    /// Forgets the refresh after the removal of all entries of the domain on disk.
     mutating func removed() { self = DiskRefresh(isRead: true) }
 
     init(isRead: Bool = false) { self.isRead = isRead }

@@ -40,7 +40,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     @usableFromInline
     mutating func requireRead(_ key: Key) { if self.unseen[key] == nil { self.unseen[key] = 0 } }
 
-    /// The entry of `key` on disk was read.
+    /// Records that the entry of `key` on disk was read.
     ///
     /// - Returns: The key in ``unseen``, to be released outside the lock.
     mutating func noteRead(_ key: Key) -> Key? {
@@ -96,7 +96,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     /// A write-back wrote `count` of `entries`, and failed to write `failed` entries.
     ///
     /// If `count` is zero, the next write-back of a table over its bound is due at a quarter more entries. If
-    /// `failed` is also not zero, ``lossesBeforeTry`` is doubled, to at most 65,536.
+    /// `failed` is also not zero, ``lossesBeforeTry`` is doubled, to at most 65,536; otherwise
+    /// ``lossesBeforeTry`` is reset.
     mutating func wroteBack(_ count: Int, failed: Int, of entries: Int) {
         self.isWritingBack = false
         self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1

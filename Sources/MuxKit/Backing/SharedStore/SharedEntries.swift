@@ -95,7 +95,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// Records that a flight has ended; a call of ``lost(_:)`` must follow if memory has no entry.
     mutating func recordEnd(of key: Key) { self.facts[key]?.flightCount -= 1 }
 
-    /// An entry has left memory.
+    /// Removes the fact about a key without an entry in memory; during a flight, removes the digest only.
     ///
     /// - Returns: Keys to be released outside the lock.
     @usableFromInline
@@ -116,7 +116,8 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return released
     }
 
-    /// All entries have left memory.
+    /// Removes the facts about all keys, after all entries have left memory; facts about keys with a flight
+    /// stay, without digest.
     ///
     /// - Returns: The former facts, to be released outside the lock.
     mutating func lostAll() -> any Sendable {
@@ -130,10 +131,9 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         return former
     }
 
-    /// A flight stopped waiting for another machine's claim, which ends at `end`.
+    /// Records that a flight stopped waiting for another machine's claim, which ends at `end`.
     mutating func waitedInVain(_ key: Key, until end: Moment) { self.facts[key]?.vainClaimEnd = end }
 
-    /// The end of the last claim of another machine for which a flight stopped waiting.
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
     /// Whether a report of a change concerns the key.
@@ -199,11 +199,11 @@ extension SlotState {
         if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) }
     }
 
-    /// The entry of `key` has left memory.
+    /// Forgets the facts about the shared entry of `key`, which has left memory.
     @usableFromInline
     mutating func lostShared(_ key: Key) { for known in self.shared.lost(key) { self.release(known) } }
 
-    /// A flight of an entry in the shared store has ended.
+    /// Records the end of a flight of an entry in the shared store.
     mutating func sharedFlightEnded(_ key: Key) {
         self.shared.recordEnd(of: key)
         self.forgetSharedIfAbsent(key)

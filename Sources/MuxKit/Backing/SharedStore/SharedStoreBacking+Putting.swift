@@ -59,9 +59,9 @@ extension SharedStoreBacking {
 
     /// Loads a newer entry, which another machine may have fetched since the fetch of this machine began.
     ///
-    /// If there is no newer entry, the claim was invalidated, was evicted or was too short. The store reports
-    /// an invalidation to this machine, and the report fences the flight or removes the value. Until then the
-    /// value is as current as any value in memory.
+    /// Without a newer entry, the load failed, or the claim ended by an invalidation, by an eviction or by
+    /// its duration. The store reports an invalidation to this machine, and the report fences the flight or
+    /// removes the value. Before the report, the value is as current as any value in memory.
     private func newerEntry(
         since began: Moment,
         _ key: Key,
@@ -71,6 +71,7 @@ extension SharedStoreBacking {
         let asked = self.asked()
         guard let found = await self.client.load(name, within: limit), self.memory.policy.canRead(found.schemaVersion),
             found.isFresh(nil),
+            // Another machine fetched the entry after `began`.
             found.age < asked.moment.duration(since: began),
             let newer = await self.loaded(found, at: asked, key)
         else { return .notShared }

@@ -223,6 +223,9 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     }
 
     /// Stores an entry that is too old, for callers that accept stale entries and for a failed fetch.
+    ///
+    /// - Returns: The slot; `nil` if the entry is unusable or no newer than the entry in memory, and after a
+    ///   fence.
     private func fallback(
         _ entry: MuxShared.Entry?,
         at asked: Asked,
@@ -292,10 +295,11 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Resumes callers with an unverified entry while the store is unavailable; the entry stays unverified.
+    /// Resumes callers with an unverified entry after a failed or refused claim; the entry stays unverified.
     private func answerUnverified(_ key: Key, _ flight: FlightID) -> LookUp<Value> {
         self.memory.resumeCallers(of: key, flight, source: .memory) { state in
             guard let slot = state.slots.slot(of: key), state.shared.isUnverified(slot, key) else { return nil }
+            // Without the refresh mark: the times of the entry decide whether the entry is fresh.
             return Slot(
                 entry: slot.entry,
                 failureRecord: slot.failureRecord,
@@ -324,8 +328,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// Records an invalidation to send, after a refresh of the entry or a `store(_:key:)` of the app.
     ///
-    /// Called under the lock. Pending replies of the shared store about the entry are dropped, and its next
-    /// claim or load first sends the invalidation.
+    /// Called under the lock. The next claim or load of the entry first sends the invalidation.
     func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
 
     /// The keys that an invalidation concerns; `nil` for all keys.

@@ -42,6 +42,7 @@ package struct CheckedFileSystem: FileSystem {
         return error
     }
 
+    /// Refuses a call with a path if the store's folder has no usable path.
     private func admit() throws(MuxStoreError) {
         if let refusal { throw self.refused(refusal) }
     }
@@ -75,7 +76,8 @@ package struct CheckedFileSystem: FileSystem {
         try self.admit()
         if let folder = FilePath.parent(of: path) { _ = try self.checkFolder(folder) }
         let file = try self.base.openFile(path, for: access)
-        // A file created by this call belongs to the user.
+        // Checks the open file, because another file may take the path at any time. A file created by this
+        // call belongs to the user.
         if access != .create { try self.check(try self.base.status(of: file)) }
         return file
     }
@@ -126,6 +128,8 @@ package struct CheckedFileSystem: FileSystem {
         return try self.base.targetStatus(at: path)
     }
 
+    /// `true` for an unusable path: the next call then throws the refusal, not an error of missing
+    /// permission.
     package func isWritable(_ path: String) -> Bool { self.refusal != nil || self.base.isWritable(path) }
 
     package func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError) {

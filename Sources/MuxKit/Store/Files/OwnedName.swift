@@ -146,9 +146,7 @@ package struct StoreFolder: Sendable {
         )
     }
 
-    /// The path; empty without a usable path.
-    ///
-    /// ``refusal`` then prevents uses of the empty path.
+    /// The path; empty without a usable path: ``CheckedFileSystem`` then refuses calls with a path.
     package var path: String { (try? self.location.get()) ?? "" }
 
     /// The error of an unusable path.
@@ -167,7 +165,8 @@ package struct StoreFolder: Sendable {
     package func claim(_ fileSystem: CheckedFileSystem) throws(MuxStoreError) {
         try fileSystem.makeFolders(self.path)
         guard let file = self.ownerFile(fileSystem) else { return }
-        // A damaged or missing name is written again; the name is missing if a process was killed here.
+        // The content after the full name is a single line break. A damaged or missing name is written again;
+        // the name is missing if a process was killed here.
         if try file.read() != Data([0x0a]) { try file.write(Data([0x0a]), durability: .relaxed) }
     }
 

@@ -2,10 +2,10 @@ import Foundation
 
 /// A copy of a journal's index on disk, which saves a scan at the opening of the journal.
 ///
-/// A checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first.
-/// The upper half of the fourth number is ``JournalIndex/Location/usableUntil``. The reader returns `nil` for
-/// damaged bytes. A wrongly accepted snapshot causes misses, never a wrong value, because every load verifies
-/// the entry.
+/// A checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first:
+/// the digests of domain and key, the offset, the length with ``JournalIndex/Location/usableUntil`` in the
+/// upper half, and the session number. The reader returns `nil` for damaged bytes. A wrongly accepted
+/// snapshot causes misses, not wrong values, because every load verifies the entry.
 package struct IndexSnapshot: Sendable, Equatable {
     /// Identifies the journal of a snapshot, and the state of the journal at the time of the snapshot.
     package struct Anchor: Sendable, Equatable {

@@ -2,9 +2,9 @@ import Foundation
 
 /// Removing entries without leaving a byte of the values in the folder.
 ///
-/// First the records of the removal (tombstones) are appended. Then the payloads of all records of the
-/// entries, including replaced records, are overwritten with a zero and spaces; or the journal is rewritten,
-/// if a rewrite is due or is less work. At any point, a reader gets the entry or `nil`.
+/// First the records of the removal (tombstones) are appended, unless the disk is full. Then the payloads of
+/// all records of the entries, including replaced records, are overwritten with a zero and spaces; or the
+/// journal is rewritten, if a rewrite is due or is less work. At any point, a reader gets the entry or `nil`.
 extension Journal {
     /// Removes entries and erases the values; returns after the removal has the given durability.
     func remove(

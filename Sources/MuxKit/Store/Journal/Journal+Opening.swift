@@ -108,7 +108,7 @@ extension Journal {
             && status.size == session.status.size
     }
 
-    /// The session in the session file; creates a missing file, or throws `refusal` if not `nil`.
+    /// The session in the session file; replaces a missing or damaged file, or throws `refusal` if not `nil`.
     func openSession(readOnlyBecause refusal: MuxStoreError? = nil) throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         let (former, segment) = (self.session, self.segment)

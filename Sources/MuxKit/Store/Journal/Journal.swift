@@ -4,7 +4,7 @@ import Foundation
 ///
 /// Several processes share a folder. A process holds the file lock while writing records or scanning the
 /// records of other processes, and first checks that its open files are still the files at the paths. Single
-/// records are read without the lock.
+/// records, and folders without write permission, are read without the lock.
 ///
 /// A class, because the optimizer of Swift 6.3.1 crashes on a struct with mutating members that throw typed
 /// errors inside an actor ("Instruction does not dominate all uses!").
@@ -73,7 +73,7 @@ final class Journal {
 
     // MARK: - Reading
 
-    /// The number of the current session; creates no file in a folder without a store.
+    /// The number of the current session; before other calls, creates no file in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
         // If the store had entries, this call must detect a loss of the entries.
         guard self.session == nil, self.filledStore == nil,
@@ -304,7 +304,7 @@ final class Journal {
         defer { self.unlock() }
         let session = try self.openSession()
         guard epoch > session.content.epoch else { return }
-        // Even after a failed write, the next call reads the file again.
+        // Reset before the write, so that the next call reads the file again, even after a failed write.
         self.session = nil
         try self.writeSession(SessionFile(epoch: epoch, store: session.content.store))
         self.lastEpoch = max(self.lastEpoch, epoch)
@@ -338,7 +338,7 @@ final class Journal {
     /// Appends the records to the file and the index; undoes a failed write if possible.
     func write(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
         guard !records.frames.isEmpty else { return }
-        // The segment is `nil` if a failed write could not be undone.
+        // The segment is `nil` if an earlier write or rewrite failed, and could not be undone.
         guard let segment = self.segment else { throw .fileSystem(.write, code: POSIXFileSystem.staleFile) }
         let start = segment.end
         // An empty file begins with a `begin` record.
@@ -377,7 +377,7 @@ final class Journal {
         self.keepIndexIfDue()
     }
 
-    /// Flushes the file's content, then the names of the file and its folder, to disk.
+    /// Flushes the file's content to disk, then the names of the file and the folder, unless already flushed.
     func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
         guard !segment.isNameSafe else { return }

@@ -1,8 +1,8 @@
 /// The locations of the live records of a journal.
 ///
-/// An entry can have several records in the file. The record that was written last is live; earlier records
-/// are dead. The index is a single flat table, because the first load from a large store spends most of the
-/// time on filling the table.
+/// An entry can have several records in the file. The record that was written last is live, unless a removal
+/// followed; earlier records are dead. The index is a single flat table, because the first load from a large
+/// store spends most of the time on filling the table.
 package struct JournalIndex: Sendable {
     /// The position of one record in the file, and the digest of the record's name.
     package struct Location: Sendable, Equatable {

@@ -30,7 +30,8 @@ public import Foundation
 /// spaces, or the journal is rewritten. The first removal after an opening scans a journal with dead records.
 /// Without a removal, a replaced value stays on disk until the next compaction; names, tags and validators of
 /// removed entries may stay as well. Compaction, a rewrite without dead records, is due when the dead records
-/// take more space than the live records, and more than 64 KB.
+/// take more space than the live records, and more than 64 KB; or when the file has damage, or records of
+/// earlier sessions.
 ///
 /// **Deleted files.** If the files of an open store are deleted, the next call detects the loss, and creates
 /// the missing files. An idle store has a single open file descriptor, not counting a folder watch.
@@ -230,7 +231,8 @@ public actor JournalStore: MuxStore {
     ///
     /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and all others were: the error
     ///   of an unsaved entry is ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the reason why the
-    ///   entry cannot be stored. ``MuxStoreError`` if no entry was saved; the written bytes are then removed.
+    ///   entry cannot be stored. ``MuxStoreError`` if no entry counts as saved; the written bytes are then
+    ///   removed, if possible.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
         let refused = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.save(entries, durability)

@@ -241,7 +241,7 @@ package struct POSIXFileSystem: FileSystem {
         return Int64(clamping: UInt128(info.f_bavail) * size)
     }
 
-    /// Flushes the file to the drive, and on Apple systems the drive's cache, if the file system permits.
+    /// Flushes the file and the drive's cache, as far as the file system permits.
     private func synchronize(_ descriptor: Int32, _ operation: MuxStoreError.FileOperation) throws(MuxStoreError) {
         #if canImport(Darwin)
         // fsync(2) on Apple systems does not flush the drive's cache. Not all file systems support
