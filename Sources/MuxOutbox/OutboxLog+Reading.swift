@@ -117,7 +117,7 @@ extension OutboxLog {
     ///   record, or for a record of an earlier session.
     private func apply(_ record: [UInt8]) -> ID? {
         let entry = self.codec.entry(in: record)
-        guard let facts = entry ?? self.codec.facts(in: record) else { return self.addDamage(record) }
+        guard let facts = entry ?? self.codec.entryWithoutPayload(in: record) else { return self.addDamage(record) }
         // A record of a later session proves the beginning of the later session. The session of damage before
         // the first record is not known.
         self.drop(before: facts.sessionEpoch)

@@ -103,7 +103,7 @@ struct EntryFormatTests {
 
         let line = ChecksummedLine.sealed(Array(text.utf8))
 
-        #expect(RecordCodec.frame(line[...]) == nil)
+        #expect(RecordCodec.parseHeader(line[...]) == nil)
     }
 
     @Test func `DK-03 arbitrary bytes neither trap nor decode`() {
@@ -119,7 +119,7 @@ struct EntryFormatTests {
                     : [UInt8.random(in: 0...255, using: &generator)]
             }
             #expect(self.format.entry(in: bytes) == nil)
-            #expect(RecordCodec.frame(bytes[...]) == nil)
+            #expect(RecordCodec.parseHeader(bytes[...]) == nil)
             #expect(SessionFile.decode(Data(bytes)) == .damaged)
         }
     }

@@ -156,7 +156,7 @@ extension Journal {
     }
 
     /// Writes a snapshot if enough records are new; call with the lock held.
-    func keepIndexIfDue() {
+    func writeIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
             segment.recordsSinceSnapshot >= max(self.indexFloor, segment.index.count / 8),
             !segment.holdsNewer, !segment.isRewriteRequired, !segment.needsLineBreak
@@ -186,7 +186,7 @@ extension Journal {
             return
         }
         segment.snapshotBytes = Int64(content.count)
-        guard let kept = IndexSnapshot(content), self.isOf(segment, size, session, kept.anchor) else {
+        guard let kept = IndexSnapshot(content), self.anchorMatches(segment, size, session, kept.anchor) else {
             self.statistics.rebuiltIndexes += 1
             return
         }
@@ -203,7 +203,7 @@ extension Journal {
         segment.lastOffset = kept.anchor.lastOffset
     }
 
-    private func isOf(
+    private func anchorMatches(
         _ segment: JournalSegment,
         _ size: Int64,
         _ session: Session,
@@ -211,7 +211,7 @@ extension Journal {
     ) -> Bool {
         guard anchor.store == session.content.store, anchor.covered <= size,
             let start = try? self.fileSystem.readAll(segment.file, at: 0, count: 1024),
-            let end = start.firstIndex(of: 0x0a), let frame = RecordCodec.frame(start[..<end]),
+            let end = start.firstIndex(of: 0x0a), let frame = RecordCodec.parseHeader(start[..<end]),
             frame.kind == .begin, frame.store == anchor.store, frame.digest.domain == anchor.generation
         else { return false }
         return (try? self.stamp(of: segment, at: anchor.lastOffset)) == anchor.lastStamp

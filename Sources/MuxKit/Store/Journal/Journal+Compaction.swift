@@ -43,7 +43,7 @@ extension Journal {
         let second = self.second
         let size = segment.index.liveBytes
         for digest in segment.index.digests(where: { $0.isUnusable(at: second) }) {
-            segment.noteDead(digest)
+            segment.noteDeadRecord(of: digest)
             segment.index.remove(digest)
         }
         let bytes = size - segment.index.liveBytes

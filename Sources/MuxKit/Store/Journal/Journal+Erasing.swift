@@ -36,7 +36,7 @@ extension Journal {
         }
         try self.erase(doomed, in: segment, session)
         if durability == .full, let segment = self.segment { try self.synchronize(segment) }
-        self.settle()
+        self.compactAndWriteIndexIfDue()
         self.noteFilled()
     }
 
@@ -86,7 +86,8 @@ extension Journal {
         at location: JournalIndex.Location,
         in segment: JournalSegment
     ) throws(MuxStoreError) -> Range<Int64>? {
-        guard let header = try self.header(at: location, in: segment), let frame = RecordCodec.frame(header.dropLast()),
+        guard let header = try self.header(at: location, in: segment),
+            let frame = RecordCodec.parseHeader(header.dropLast()),
             frame.kind == .entry, frame.digest == location.digest
         else { return nil }
         let first = location.offset + Int64(header.count)
@@ -130,20 +131,20 @@ extension JournalSegment {
     }
 
     /// Notes a replaced or removed record; the value is still in the file.
-    func noteDead(_ digest: EntryDigest) {
+    func noteDeadRecord(of digest: EntryDigest) {
         guard self.deadRecords != nil, let location = self.index[digest] else { return }
         self.deadRecords?[digest, default: []].append(location)
     }
 
     /// Notes the records that `frame` is about to replace or remove.
-    func noteDead(by frame: RecordHeader) {
+    func noteDeadRecords(replacedBy frame: RecordHeader) {
         guard self.deadRecords != nil else { return }
         switch frame.kind {
         case .begin: break
-        case .entry, .erase: self.noteDead(frame.digest)
+        case .entry, .erase: self.noteDeadRecord(of: frame.digest)
         case .purge:
             let domain = frame.digest.domain
-            for digest in self.index.digests(where: { $0.digest.domain == domain }) { self.noteDead(digest) }
+            for digest in self.index.digests(where: { $0.digest.domain == domain }) { self.noteDeadRecord(of: digest) }
         }
     }
 }

@@ -176,7 +176,7 @@ extension Journal {
         let segment = try self.restoredSegment(of: file, session)
         self.dropUnusable(from: segment)
         self.segment = segment
-        self.settle()
+        self.compactAndWriteIndexIfDue()
         return self.segment ?? segment
     }
 
@@ -207,7 +207,7 @@ extension Journal {
                 if frame.kind != .begin { damaged += 1 }
             case .record(let frame, _, _) where frame.kind != .begin && frame.epoch < session.content.epoch:
                 segment.isRewriteRequired = true
-            case .record(let frame, let offset, let count): segment.takeIn(frame, offset: offset, count: count)
+            case .record(let frame, let offset, let count): segment.applyRecord(frame, offset: offset, count: count)
             }
         }
         if walker.endsTorn, !self.isReadOnly {

@@ -120,7 +120,7 @@ final class Journal {
             if entry == nil, !isRepeated, try self.unchanged() == nil {
                 return findings + (try self.find(Array(names[findings.count...]), upTo: limit, isRepeated: true))
             }
-            findings.append(.entry(self.accept(entry, from: place, as: name)))
+            findings.append(.entry(self.validate(entry, from: place, as: name)))
         }
         return findings
     }
@@ -136,7 +136,7 @@ final class Journal {
         let epoch = present.session.content.epoch
         guard let place = self.place(of: name, in: present) else { return PromptLoad(entry: nil, sessionEpoch: epoch) }
         guard place.location.count <= limit, let record = place.recordInMemory() else { return nil }
-        let entry = self.accept(place.format.entry(in: record), from: place, as: name)
+        let entry = self.validate(place.format.entry(in: record), from: place, as: name)
         return PromptLoad(entry: entry, sessionEpoch: epoch)
     }
 
@@ -161,12 +161,12 @@ final class Journal {
     }
 
     /// Validates the entry that was read from `place`; the journal may have changed since the read.
-    func accept(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
+    func validate(_ entry: MuxStoredEntry?, from place: JournalPlace, as name: MuxStoreKey) -> MuxStoredEntry? {
         guard let entry else {
             // Another process may have removed the entry, and may be overwriting the value.
             if self.isCurrent(place), let segment {
                 self.statistics.damagedRecords += 1
-                segment.noteDead(place.location.digest)
+                segment.noteDeadRecord(of: place.location.digest)
                 segment.index.remove(place.location.digest)
                 segment.isRewriteRequired = true
             }
@@ -221,7 +221,7 @@ final class Journal {
         } catch let error where error.isOutOfSpace {
             try self.writeOnFullDisk(records, durability, after: error)
         }
-        self.settle()
+        self.compactAndWriteIndexIfDue()
         self.noteFilled()
         self.statistics.evicted += oversized.count + evicted
         refused += written.prefix(evicted).map { ($0.name, .noRoom) }
@@ -281,7 +281,8 @@ final class Journal {
         }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
         // A read error does not fail the whole save.
-        guard let header = try? self.header(at: location, in: segment), let found = format.facts(in: header),
+        guard let header = try? self.header(at: location, in: segment),
+            let found = format.entryWithoutPayload(in: header),
             found.name == entry.name
         else { return false }
         // Changes of tags are merged: this process has to read the changes on disk first.
@@ -366,24 +367,24 @@ final class Journal {
         segment.end += Int64(prefix.count)
         segment.needsLineBreak = false
         for (frame, count) in records.frames {
-            segment.takeIn(frame, offset: segment.end, count: count, wasAccessedHere: true)
+            segment.applyRecord(frame, offset: segment.end, count: count, wasAccessedHere: true)
             segment.end += count
         }
     }
 
     /// Compacts the journal and writes an index snapshot, if due; call with the lock held.
-    func settle() {
+    func compactAndWriteIndexIfDue() {
         self.compactIfDue()
-        self.keepIndexIfDue()
+        self.writeIndexIfDue()
     }
 
     /// Flushes the file's content to disk, then the names of the file and the folder, unless already flushed.
     func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
-        guard !segment.isNameSafe else { return }
+        guard !segment.isNameSynchronized else { return }
         try self.fileSystem.synchronizeFolder(self.layout.journal)
         try self.fileSystem.synchronizeFolder(self.layout.root)
-        segment.isNameSafe = true
+        segment.isNameSynchronized = true
     }
 
     // MARK: - The lock

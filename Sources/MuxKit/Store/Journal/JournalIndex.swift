@@ -182,7 +182,7 @@ final class JournalSegment {
     /// entries.
     var isRewriteRequired = false
     /// Whether this process flushed the file's name to disk.
-    var isNameSafe = false
+    var isNameSynchronized = false
 
     init(file: OpenFile, identity: FileStatus.Identity) {
         self.file = file
@@ -212,8 +212,8 @@ final class JournalSegment {
     ///   - offset: The record's start.
     ///   - count: The record's length.
     ///   - wasAccessedHere: Whether this process wrote or read the record.
-    func takeIn(_ frame: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
-        self.noteDead(by: frame)
+    func applyRecord(_ frame: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
+        self.noteDeadRecords(replacedBy: frame)
         self.index.apply(frame, offset: offset, count: count, wasAccessedHere: wasAccessedHere)
         self.lastOffset = offset
         self.recordsSinceSnapshot += 1

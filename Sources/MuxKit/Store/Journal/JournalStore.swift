@@ -202,7 +202,7 @@ public actor JournalStore: MuxStore {
             }
             for try await (number, place, entry) in group {
                 entries[number] = self.journal.withLock { journal in
-                    if let found = journal.accept(entry, from: place, as: names[number]) { return found }
+                    if let found = journal.validate(entry, from: place, as: names[number]) { return found }
                     // A rewrite may have moved the record during the read.
                     guard entry == nil, !journal.isCurrent(place),
                         let findings = try? journal.find([names[number]], upTo: .max),

@@ -144,14 +144,14 @@ package struct RecordCodec: Sendable {
     // MARK: - Reading
 
     /// Parses the fixed fields of a record's header; `nil` if the line is not a valid header.
-    package static func frame(_ line: ArraySlice<UInt8>) -> RecordHeader? {
+    package static func parseHeader(_ line: ArraySlice<UInt8>) -> RecordHeader? {
         guard case .present(let rest)? = ChecksummedLine.open(line) else { return nil }
         return RecordHeader(rest)
     }
 
     /// Reads the header of an entry, as an entry with an empty payload; `nil` if the header is damaged or
     /// incomplete, of another kind, or of another store.
-    package func facts(in record: [UInt8]) -> MuxStoredEntry? {
+    package func entryWithoutPayload(in record: [UInt8]) -> MuxStoredEntry? {
         self.header(of: record).flatMap { $0.fields.entry($0.frame, payload: Data()) }
     }
 
@@ -167,7 +167,7 @@ package struct RecordCodec: Sendable {
 
     /// The header of an entry of this store, and the offset of the line break after the header.
     private func header(of record: [UInt8]) -> (frame: RecordHeader, fields: RecordFields, end: Int)? {
-        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.frame(record[..<end]),
+        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.parseHeader(record[..<end]),
             frame.kind == .entry, frame.store == self.store,
             let fields = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
         else { return nil }
