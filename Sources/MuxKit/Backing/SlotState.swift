@@ -125,7 +125,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         // ``noteRemovals(_:)`` is not inlinable: this test saves the call in specialised copies.
         if !self.followed.isEmpty { self.noteRemovals(self.evicted) }
         self.statistics.evictions += evictions
-        self.disk.lost(lost)
+        self.disk.countLosses(lost)
         return result
     }
 
@@ -219,7 +219,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         }
         let evicted = self.evicted
         if !evicted.isEmpty { self.evicted = [] }
-        let writesBack = self.disk.writeBackBegins(self.slots.entryCount, isOverBound: self.slots.isOverBound)
+        let writesBack = self.disk.beginWriteBackIfDue(self.slots.entryCount, isOverBound: self.slots.isOverBound)
         let hasTooManyMarks = self.slots.hasTooManyMarks
         let dropped = self.dropped.isEmpty ? [] : self.takeDropped()
         guard writesBack || hasTooManyMarks || !evicted.isEmpty || !dropped.isEmpty else { return nil }
@@ -235,7 +235,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     /// - Returns: The removed parts and ``dropped``, to be released outside the lock.
     mutating func removeAll() -> any Sendable {
         for key in self.followed.keys { self.recordOutcome(of: key, error: nil) }
-        return (self.slots.removeAll(), self.shared.lostAll(), self.takeDropped())
+        return (self.slots.removeAll(), self.shared.dropAllFacts(), self.takeDropped())
     }
 
     /// Records that the entry of a followed key has become stale.

@@ -353,7 +353,7 @@ extension MultiplexerCore {
     /// separate task. All other flights start, each in a separate task.
     @inlinable
     func begin(_ portion: [KeyedLaunch], _ disk: DiskBacking<Slots>) async {
-        let looks = disk.looks(for: portion.map(\.key))
+        let looks = disk.statesBeforeRead(of: portion.map(\.key))
         // Flights with an entry in memory or a pending removal do not need the disk.
         for ((key, launch), look) in zip(portion, looks) where look == nil { self.engine.launch(launch, of: key) }
         let others = zip(portion, looks).compactMap { flight, look in look.map { (flight, $0) } }

@@ -56,7 +56,7 @@ extension MultiplexerCore: SessionParticipant {
             for key in followed { state.recordOutcome(of: key, error: nil) }
             state.discardCount &+= 1
             let former = keys.compactMap { key in
-                defer { state.lostShared(key) }
+                defer { state.dropSharedFact(about: key) }
                 state.dropLayers(of: key)
                 return state.withSlot(of: key) { $0.clear(alsoOnDisk: false) }
             }
@@ -130,7 +130,7 @@ extension MultiplexerCore: SessionParticipant {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.discardCount &+= 1
             state.recordOutcome(of: key, error: nil)
-            defer { state.lostShared(key) }
+            defer { state.dropSharedFact(about: key) }
             state.loseBase(of: key, keepsChanges: keepsChanges)
             return state.withSlot(of: key) { $0.clear(alsoOnDisk: alsoOnDisk) }
         }
@@ -167,7 +167,7 @@ extension MultiplexerCore: SessionParticipant {
             state.keepConditions()
             guard let slots = state.slots.removeClean(keeping: size) else { return nil }
             for key in Array(state.layers.keys) { state.evictedLayers(of: key) }
-            return (slots, state.shared.lostAll())
+            return (slots, state.shared.dropAllFacts())
         }
         guard former == nil else { return withExtendedLifetime(former) {} }  // released outside the lock
         var place: Int?
@@ -178,7 +178,7 @@ extension MultiplexerCore: SessionParticipant {
                 let next = state.slots.removeClean(before: place, atMost: size, where: { _ in true }, removed: removed)
                 state.noteRemovals(gone)
                 for (key, _) in gone {
-                    state.lostShared(key)
+                    state.dropSharedFact(about: key)
                     state.evictedLayers(of: key)
                 }
                 return (gone, next)
@@ -239,8 +239,8 @@ extension MultiplexerCore: SessionParticipant {
             guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
             if case .tag = scope { self.evictedBecameStale() }
-        case .unknown: shared.missedChanges(isEmptied: false)
-        case .emptied: shared.missedChanges(isEmptied: true)
+        case .unknown: shared.markAllUnverified(isEmptied: false)
+        case .emptied: shared.markAllUnverified(isEmptied: true)
         case .stored, .released: break
         }
     }

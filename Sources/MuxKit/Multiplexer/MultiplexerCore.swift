@@ -276,7 +276,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.engine.fence(key) { state in
             if let name {
                 shared?.changed(name)
-                state.shared.refreshed(key, state.nextRevision())
+                state.shared.recordRefresh(of: key, number: state.nextRevision())
             }
             state.countRefresh(of: key)
             // Without an entry in memory, a mark is necessary only if the disk may have an entry.
@@ -285,7 +285,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         }
         self.memory.releaseEvicted()
         self.watchers.send(.activity, to: key)
-        shared?.client.settleLater()
+        shared?.client.sendInvalidationsLater()
     }
 
     /// Makes every entry stale, in memory and in the backing, and fences all flights.
@@ -293,12 +293,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let date = self.isOnDisk ? self.repository.wallTime() : nil
         let shared = self.backing.sharedStore
         self.memory.refreshAll { state, number in
-            if let shared { shared.client.owe([.domain(shared.persistence.domain)]) }
-            state.shared.refreshedAll(number)
+            if let shared { shared.client.addInvalidations(of: [.domain(shared.persistence.domain)]) }
+            state.shared.recordRefreshOfAll(number: number)
             // One record on disk replaces the marks of all entries that are not in memory.
             if let date { state.disk.refresh.refreshed(at: date, upTo: number) }
         }
-        shared?.client.settleLater()
+        shared?.client.sendInvalidationsLater()
     }
 
     /// Replaces the entry of `key`, and fences its flight.

@@ -363,7 +363,7 @@ extension MuxRepository {
             } catch {
                 report.failures.append(error)
             }
-            self.sharedStore?.owe([.everything])
+            self.sharedStore?.addInvalidations(of: [.everything])
             self.endInMemory { registry in
                 guard let raised else { return }
                 registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
@@ -384,9 +384,9 @@ extension MuxRepository {
             self.releaseSavedParticipants()
             // Again: a fetch that began before its multiplexer was cleared may have put its value in the
             // shared store.
-            self.sharedStore?.owe([.everything])
+            self.sharedStore?.addInvalidations(of: [.everything])
             do {
-                try await self.sharedStore?.settle([.everything])
+                try await self.sharedStore?.confirmInvalidations(of: [.everything])
             } catch {
                 report.failures.append(error)
             }
@@ -418,8 +418,8 @@ extension MuxRepository {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
             self.registry.withLock { $0.owesSignOut = true }
-            self.sharedStore?.owe([.everything])
-            defer { self.sharedStore?.settleLater() }
+            self.sharedStore?.addInvalidations(of: [.everything])
+            defer { self.sharedStore?.sendInvalidationsLater() }
             let found: UInt64
             do {
                 found = try await self.store.sessionEpoch()

@@ -29,9 +29,9 @@ extension MuxRepository {
     ///   keys that a view or a sequence of these multiplexers follows.
     public nonisolated func refresh(tags: [String]) {
         guard !tags.isEmpty else { return }
-        self.sharedStore?.owe(tags.map { .tag($0) })
+        self.sharedStore?.addInvalidations(of: tags.map { .tag($0) })
         self.recordTagChange(tags, isClear: false)
-        self.sharedStore?.settleLater()
+        self.sharedStore?.sendInvalidationsLater()
     }
 
     /// Removes all values with one of the tags, on this machine and on all machines that share the store.

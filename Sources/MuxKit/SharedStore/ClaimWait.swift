@@ -1,7 +1,7 @@
 /// Waits until the store reports a change that may have ended a claim of a name.
 ///
-/// The object receives each report from its creation on, so ``next(within:_:_:)`` returns at once for a
-/// report between ``begins()`` and the call.
+/// The object receives each report from its creation on, so ``waitForReport(within:_:_:)`` returns at once for a
+/// report between ``discardReports()`` and the call.
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0
@@ -33,12 +33,12 @@ final class ClaimWait: Sendable {
     /// Discards the ends of claims that were reported so far.
     ///
     /// To be called before a claim: the store's reply to the claim already reflects these ends.
-    func begins() { self.state.withLock { $0.next = FirstValue() } }
+    func discardReports() { self.state.withLock { $0.next = FirstValue() } }
 
-    /// Waits for a report that a claim may have ended since the last call of ``begins()``.
+    /// Waits for a report that a claim may have ended since the last call of ``discardReports()``.
     ///
     /// The wait also ends if the caller is cancelled, and lasts for at most `limit`.
-    func next(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
+    func waitForReport(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
         let next = self.state.withLock { $0.next }
         let timer = time.schedule(name: "mux.wait-limit", after: limit, spawn) {
             next.give(())

@@ -23,7 +23,7 @@ package final class SharedStoreClient: Sendable {
     private let observer: (any MuxObserver)?
     private let state: Locked<State>
     /// Serialises the sending of pending invalidations.
-    private let settling = AsyncMutex()
+    private let sending = AsyncMutex()
     /// Broadcasts changes that may have ended a claim, by name; `true` if the store reports an end without an
     /// entry (``MuxShared/Change/released(_:)``).
     private let claimEnds = Broadcast<MuxStoreKey, Bool>()
@@ -104,7 +104,9 @@ package final class SharedStoreClient: Sendable {
     private func storeBecameReachable() {
         self.state.withLock { $0.breaker.answered() }
         self.report(nil)
-        if self.pendingCount > 0 { self.background("mux.invalidate") { [weak self] in try? await self?.settle([]) } }
+        if self.pendingCount > 0 {
+            self.background("mux.invalidate") { [weak self] in try? await self?.confirmInvalidations(of: []) }
+        }
     }
 
     func wait(for name: MuxStoreKey) -> ClaimWait { ClaimWait(name, self.claimEnds) }
@@ -188,7 +190,7 @@ package final class SharedStoreClient: Sendable {
         within limit: Duration,
         refused: (MuxEvent.Reason) -> Void
     ) async -> MuxShared.Claim? {
-        guard let left = await self.settle(name, within: limit) else { return nil }
+        guard let left = await self.confirmInvalidations(concerning: name, within: limit) else { return nil }
         do {
             // A cancelled call might leave a granted claim behind.
             return try await self.call(within: left, isShielded: true) {
@@ -246,7 +248,7 @@ package final class SharedStoreClient: Sendable {
 
     /// The entry with this name; `nil` without an entry, after a failure, and without a reply within `limit`.
     func load(_ name: MuxShared.Name, within limit: Duration) async -> MuxShared.Entry? {
-        guard let left = await self.settle(name, within: limit),
+        guard let left = await self.confirmInvalidations(concerning: name, within: limit),
             let found = try? await self.call(within: left, { try await $0.load([name]) }), found.count == 1
         else { return nil }
         return found[0]
@@ -311,7 +313,7 @@ package final class SharedStoreClient: Sendable {
 
     /// Adds pending invalidations; this machine reads no entry of their scopes before the store has confirmed
     /// the invalidations.
-    func owe(_ scopes: [MuxShared.Scope]) {
+    func addInvalidations(of scopes: [MuxShared.Scope]) {
         self.state.withLock { $0.pending.add(scopes, isOutage: !$0.breaker.isHealthy) }
     }
 
@@ -322,8 +324,8 @@ package final class SharedStoreClient: Sendable {
     ///   - name: The name.
     ///   - limit: The maximum wait.
     /// - Returns: The rest of `limit`; `nil` without a rest, and after a failure. After a failure, the task
-    ///   of ``settleLater()`` repeats the invalidations.
-    private func settle(_ name: MuxShared.Name, within limit: Duration) async -> Duration? {
+    ///   of ``sendInvalidationsLater()`` repeats the invalidations.
+    private func confirmInvalidations(concerning name: MuxShared.Name, within limit: Duration) async -> Duration? {
         let start = self.time.now
         let scopes = [.entry(name.key)] + name.scopes
         if self.state.withLock({ $0.pending.contains(scopes) }) {
@@ -341,14 +343,14 @@ package final class SharedStoreClient: Sendable {
     ///
     /// Each call of the store takes one budget at most.
     ///
-    /// - Throws: The failure; the invalidations stay pending, and are sent again by ``settleLater()``.
-    func settle(_ scopes: [MuxShared.Scope]) async throws {
+    /// - Throws: The failure; the invalidations stay pending, and are sent again by ``sendInvalidationsLater()``.
+    func confirmInvalidations(of scopes: [MuxShared.Scope]) async throws {
         guard self.pendingCount > 0 else { return }
         do {
             try await self.sendPending()
             guard !self.state.withLock({ $0.pending.isRefused(scopes) }) else { throw MuxError.sharedStoreUnavailable }
         } catch {
-            self.settleLater()
+            self.sendInvalidationsLater()
             throw error
         }
     }
@@ -359,7 +361,7 @@ package final class SharedStoreClient: Sendable {
     /// Only one task sends at a time: a scope that is sent twice would end claims that were granted in
     /// between.
     private func sendPending(first: [MuxShared.Scope]? = nil) async throws {
-        try await self.settling.run {
+        try await self.sending.run {
             var refusalCount = 0
             for batch in self.state.withLock({ $0.pending.batches(first: first) }) {
                 try await self.send(batch, &refusalCount)
@@ -405,13 +407,13 @@ package final class SharedStoreClient: Sendable {
     /// - Returns: The failure, or an empty array; after a failure, the invalidations are repeated until the
     ///   store confirms the invalidations.
     func invalidate(_ scopes: [MuxShared.Scope], after forget: @Sendable () -> Void) async -> [any Error] {
-        self.owe(scopes)
+        self.addInvalidations(of: scopes)
         forget()
         // Again, because a fetch may have claimed an entry after the first invalidation was sent, and before
         // `forget`: the second invalidation ends the claim, so the store refuses the value.
-        self.owe(scopes)
+        self.addInvalidations(of: scopes)
         do {
-            try await self.settle(scopes)
+            try await self.confirmInvalidations(of: scopes)
             return []
         } catch {
             return [error]
@@ -420,7 +422,7 @@ package final class SharedStoreClient: Sendable {
 
     /// Starts a task, unless the task runs, to send the pending invalidations until the store has confirmed
     /// all.
-    func settleLater() {
+    func sendInvalidationsLater() {
         let begins = self.state.withLock { state in
             defer { state.isResending = true }
             return !state.isResending
@@ -444,7 +446,7 @@ package final class SharedStoreClient: Sendable {
     ///
     /// - Throws: The failure, or ``MuxError/sharedStoreUnavailable`` after another refusal.
     private func retryRefused() async throws {
-        try await self.settling.run {
+        try await self.sending.run {
             guard let request = self.state.withLock({ $0.pending.refusedRequest() }) else { return }
             var refusalCount = 0
             try await self.send([request], &refusalCount)

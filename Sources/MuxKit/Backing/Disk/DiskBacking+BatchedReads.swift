@@ -5,7 +5,7 @@ extension DiskBacking {
     struct BatchedRead: Sendable {
         /// The entry on disk; `nil` without an entry.
         @usableFromInline let entry: MuxStoredEntry?
-        @usableFromInline let look: DiskLook
+        @usableFromInline let look: StateBeforeRead
         /// The time at the start of the read.
         @usableFromInline let start: Moment
 
@@ -15,15 +15,15 @@ extension DiskBacking {
         }
     }
 
-    /// The states of slots before a batched read; see ``look(for:)``.
+    /// The states of slots before a batched read; see ``stateBeforeRead(of:)``.
     @usableFromInline
-    func looks(for keys: [Key]) -> [DiskLook?] {
-        self.memory.engine.withState { state in keys.map { Self.look(for: $0, in: state) } }
+    func statesBeforeRead(of keys: [Key]) -> [StateBeforeRead?] {
+        self.memory.engine.withState { state in keys.map { Self.stateBeforeRead(of: $0, in: state) } }
     }
 
     /// Reads entries in one call, in the order of `keys`; `nil` if the store fails.
     @usableFromInline
-    func read(_ keys: [(key: Key, look: DiskLook)], for flights: [FlightID]) async -> [BatchedRead]? {
+    func read(_ keys: [(key: Key, look: StateBeforeRead)], for flights: [FlightID]) async -> [BatchedRead]? {
         guard !keys.isEmpty else { return [] }
         let start = self.memory.repository.time.now
         let names = keys.map { self.persistence.name(of: $0.key) }

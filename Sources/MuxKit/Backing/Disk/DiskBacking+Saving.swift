@@ -10,7 +10,7 @@ extension DiskBacking {
         let refresh = self.memory.engine.withState { $0.disk.refresh }
         var entries = UnsavedEntries()
         entries.dirty = unsaved.dirty.map { key, entry, value, isRefreshed in
-            let written = (entry.timeOfDay(wallTime, at: now), refresh.number(ofArrival: entry.sequence))
+            let written = (entry.timeOfDay(wallTime, at: now), refresh.savedNumber(forSequence: entry.sequence))
             return self.unsaved(entry, value, key, isRefreshed: isRefreshed, written)
         }
         entries.unseen = unsaved.unseen.map(self.persistence.name(of:))

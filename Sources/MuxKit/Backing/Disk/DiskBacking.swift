@@ -21,14 +21,16 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// ``SlotState/session``.
     ///
     /// `isRefreshed`: whether a refresh has made the entry stale; the refresh may be unsaved.
-    @usableFromInline typealias DiskLook = (isRefreshed: Bool, clears: UInt64, session: UInt64)
+    @usableFromInline typealias StateBeforeRead = (isRefreshed: Bool, clears: UInt64, session: UInt64)
 
     /// The state of the slot before a read from disk; `nil` if memory has an entry, or a removal is pending.
     @inlinable
-    func look(for key: Key) -> DiskLook? { self.memory.engine.withState { Self.look(for: key, in: $0) } }
+    func stateBeforeRead(of key: Key) -> StateBeforeRead? {
+        self.memory.engine.withState { Self.stateBeforeRead(of: key, in: $0) }
+    }
 
     @inlinable
-    static func look(for key: Key, in state: State) -> DiskLook? {
+    static func stateBeforeRead(of key: Key, in state: State) -> StateBeforeRead? {
         let slot = state.slots.slot(of: key)
         guard !state.disk.isDomainRemovalPending, slot?.entry == nil, !(slot?.isRemovalPending ?? false) else {
             return nil
@@ -40,7 +42,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     @inlinable
     @inline(never)
     func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
-        guard let look = self.look(for: key) else {
+        guard let look = self.stateBeforeRead(of: key) else {
             // Without a read from the store, this call must detect a session that another process has ended.
             // The call may return while another task still ends the session in this process; then the fetched
             // value is dropped.
@@ -62,7 +64,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         _ key: Key,
         _ flight: FlightID,
         _ found: LoadedEntry<Value>,
-        _ look: DiskLook
+        _ look: StateBeforeRead
     ) -> LookUp<Value> {
         self.memory.resumeCallers(of: key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
     }
@@ -119,7 +121,9 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// - Returns: The slot, even if the table has no room for the slot; `nil` while the removal of the domain
     ///   is pending, and if the changes of the app in `loaded` are outdated.
     @inlinable
-    func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: DiskLook, in state: inout State) -> Slot<Value>? {
+    func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: StateBeforeRead, in state: inout State) -> Slot<
+        Value
+    >? {
         guard !state.disk.isDomainRemovalPending else { return nil }
         var entry = loaded.entry
         entry.sequence = state.nextRevision()
@@ -138,7 +142,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     /// The entry on disk, for a read without a fetch; see ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
-        guard let look = self.look(for: key) else {
+        guard let look = self.stateBeforeRead(of: key) else {
             // An entry may have arrived since the caller looked in memory.
             let now = self.memory.repository.time.now
             return self.memory.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }

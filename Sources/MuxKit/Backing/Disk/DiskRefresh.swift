@@ -87,7 +87,7 @@ struct DiskRefresh: Sendable {
     /// - Parameter revision: The entry's ``Slot/Entry/sequence``.
     /// - Returns: The number of the last refresh; zero for an entry from before the refresh; `nil` without a
     ///   refresh.
-    func number(ofArrival revision: UInt64) -> UInt64? {
+    func savedNumber(forSequence revision: UInt64) -> UInt64? {
         self.number.map { revision > self.revision ? $0 : 0 }
     }
 

@@ -61,7 +61,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
 
     /// Counts entries that were evicted unsaved.
     @inlinable
-    mutating func lost(_ count: Int) {
+    mutating func countLosses(_ count: Int) {
         self.lostCount += count
         self.lostSinceTry += count
     }
@@ -72,7 +72,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         return self.lostCount
     }
 
-    /// Begins a due write-back; then a call of ``wroteBack(_:failed:of:)`` must follow, unless the
+    /// Begins a due write-back; then a call of ``recordWriteBack(_:failed:of:)`` must follow, unless the
     /// multiplexer is gone.
     ///
     /// If the table exceeds its bound, a write-back is due at ``writeBackCount`` entries. Otherwise a
@@ -83,7 +83,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     ///   - isOverBound: Whether the table exceeds its bound.
     /// - Returns: Whether a write-back was due.
     @inlinable
-    mutating func writeBackBegins(_ count: Int, isOverBound: Bool) -> Bool {
+    mutating func beginWriteBackIfDue(_ count: Int, isOverBound: Bool) -> Bool {
         if !isOverBound { self.writeBackCount = 0 }
         let isDue =
             isOverBound ? count >= self.writeBackCount : self.cannotWrite && self.lostSinceTry >= self.lossesBeforeTry
@@ -98,7 +98,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     /// If `count` is zero, the next write-back of a table over its bound is due at a quarter more entries. If
     /// `failed` is also not zero, ``lossesBeforeTry`` is doubled, to at most 65,536; otherwise
     /// ``lossesBeforeTry`` is reset.
-    mutating func wroteBack(_ count: Int, failed: Int, of entries: Int) {
+    mutating func recordWriteBack(_ count: Int, failed: Int, of entries: Int) {
         self.isWritingBack = false
         self.writeBackCount = count > 0 ? 0 : entries + entries / 4 + 1
         self.cannotWrite = count == 0 && failed > 0

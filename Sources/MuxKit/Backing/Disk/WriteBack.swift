@@ -23,7 +23,7 @@ extension SlotMemory {
                 guard let participant else { return }
                 let report = await repository.save([participant])
                 self.engine.withState { state in
-                    state.disk.wroteBack(report.saved, failed: report.failed.count, of: state.slots.entryCount)
+                    state.disk.recordWriteBack(report.saved, failed: report.failed.count, of: state.slots.entryCount)
                     state.disk.lostCount += report.evictedUnsaved
                 }
                 if report.saved == 0, !report.failed.isEmpty { self.makeUnsavedExpendable() }

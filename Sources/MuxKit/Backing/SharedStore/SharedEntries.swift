@@ -92,14 +92,14 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         for tag in fact.name.tags { self.tagged[.tag(tag), default: []].insert(key) }
     }
 
-    /// Records that a flight has ended; a call of ``lost(_:)`` must follow if memory has no entry.
+    /// Records that a flight has ended; a call of ``dropFact(about:)`` must follow if memory has no entry.
     mutating func recordEnd(of key: Key) { self.facts[key]?.flightCount -= 1 }
 
     /// Removes the fact about a key without an entry in memory; during a flight, removes the digest only.
     ///
     /// - Returns: Keys to be released outside the lock.
     @usableFromInline
-    mutating func lost(_ key: Key) -> [Key] {
+    mutating func dropFact(about key: Key) -> [Key] {
         guard let place = self.facts.index(forKey: key) else { return [] }
         guard self.facts.values[place].flightCount == 0 else {
             self.facts.values[place].digest = nil
@@ -120,7 +120,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// stay, without digest.
     ///
     /// - Returns: The former facts, to be released outside the lock.
-    mutating func lostAll() -> any Sendable {
+    mutating func dropAllFacts() -> any Sendable {
         let former = (self.facts, self.keys, self.tagged)
         (self.facts, self.keys, self.tagged) = ([:], [:], [:])
         for (key, fact) in former.0 where fact.flightCount > 0 {
@@ -132,7 +132,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Records that a flight stopped waiting for another machine's claim, which ends at `end`.
-    mutating func waitedInVain(_ key: Key, until end: Moment) { self.facts[key]?.vainClaimEnd = end }
+    mutating func recordVainWait(for key: Key, until end: Moment) { self.facts[key]?.vainClaimEnd = end }
 
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
@@ -159,13 +159,13 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     }
 
     /// Records that a caller has refreshed the entry.
-    mutating func refreshed(_ key: Key, _ number: UInt64) { self.facts[key]?.lastRefresh = number }
+    mutating func recordRefresh(of key: Key, number: UInt64) { self.facts[key]?.lastRefresh = number }
 
     /// Records that a caller has refreshed all entries.
-    mutating func refreshedAll(_ number: UInt64) { self.lastRefresh = number }
+    mutating func recordRefreshOfAll(number: UInt64) { self.lastRefresh = number }
 
     /// Records a gap in the store's reports of changes.
-    mutating func missedChanges(_ number: UInt64, isEmptied: Bool) {
+    mutating func recordGap(at number: UInt64, isEmptied: Bool) {
         self.lastUnknown = number
         // Entries that were cleared during the gap must not be put again.
         self.lastEmptied = isEmptied ? number : 0
@@ -196,12 +196,14 @@ extension SlotState {
     /// after the end of a flight.
     @usableFromInline
     mutating func forgetSharedIfAbsent(_ key: Key) {
-        if self.slots.slot(of: key)?.entry == nil { self.lostShared(key) }
+        if self.slots.slot(of: key)?.entry == nil { self.dropSharedFact(about: key) }
     }
 
     /// Forgets the facts about the shared entry of `key`, which has left memory.
     @usableFromInline
-    mutating func lostShared(_ key: Key) { for known in self.shared.lost(key) { self.release(known) } }
+    mutating func dropSharedFact(about key: Key) {
+        for known in self.shared.dropFact(about: key) { self.release(known) }
+    }
 
     /// Records the end of a flight of an entry in the shared store.
     mutating func sharedFlightEnded(_ key: Key) {

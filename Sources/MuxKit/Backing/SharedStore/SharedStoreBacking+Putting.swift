@@ -25,8 +25,8 @@ extension SharedStoreBacking {
         claim.giveUp()
         // The store still has the previous entry, which no later request may get: the entry is invalidated.
         if claim.replaces {
-            self.client.owe([.entry(claim.ticket.name.key)])
-            self.client.settleLater()
+            self.client.addInvalidations(of: [.entry(claim.ticket.name.key)])
+            self.client.sendInvalidationsLater()
         }
         return .notShared
     }
@@ -68,7 +68,7 @@ extension SharedStoreBacking {
         _ name: MuxShared.Name,
         within limit: Duration
     ) async -> SharedOutcome<Value> {
-        let asked = self.asked()
+        let asked = self.makeCallStart()
         guard let found = await self.client.load(name, within: limit), self.memory.policy.canRead(found.schemaVersion),
             found.isFresh(nil),
             // Another machine fetched the entry after `began`.
@@ -99,7 +99,7 @@ extension SharedStoreBacking {
     }
 
     /// The entry in memory, if the entry may replace the entry that the store has lost; otherwise `nil`.
-    func offered(_ key: Key, _ known: Known) -> Slot<Value>.Entry? {
+    func offered(_ key: Key, _ known: FlightState) -> Slot<Value>.Entry? {
         let now = self.memory.repository.time.now
         return self.memory.engine.withState { state in
             // The entry may have been cleared since the claim.
@@ -128,7 +128,7 @@ extension SharedStoreBacking {
     @usableFromInline
     func share(_ key: Key, _ name: MuxShared.Name) {
         let (client, memory) = (self.client, self.memory)
-        client.settleLater()
+        client.sendInvalidationsLater()
         ReentrantAsyncMutex.outside {
             _ = memory.repository.spawn(name: "mux.share") { [weak self] in
                 let budget = client.policy.budget

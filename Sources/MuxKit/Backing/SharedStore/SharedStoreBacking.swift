@@ -23,9 +23,9 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     }
 
     /// The time before a call of the store, and the number of the last change of any tag.
-    typealias Asked = (moment: Moment, tagNumber: UInt64)
+    typealias CallStart = (moment: Moment, tagNumber: UInt64)
 
-    func asked() -> Asked {
+    func makeCallStart() -> CallStart {
         let tagNumber = self.memory.repository.tagLog.lastNumber
         return (self.memory.repository.time.now, tagNumber)
     }
@@ -56,17 +56,17 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         var waits: (since: Moment, last: Ticket)?
         let wait = client.wait(for: name.key)
         while true {
-            let (isOn, known) = self.known(key, flight)
+            let (isOn, known) = self.flightState(of: key, flight)
             guard isOn else { return LookUp(isOver: true) }
             guard let known else { return LookUp(loaded: loaded) }  // a cancelled flight ends at the start of the fetch
             // The fence may have removed the entry that was found before the fence.
             if known.wasFenced { (loaded, wantsNewer, waits) = (nil, false, nil) }
-            let asked = self.asked()
+            let asked = self.makeCallStart()
             var maximumAge = wantsNewer ? .zero : known.maximumAge
             // An entry that another machine fetched during the wait is as new as an entry that this flight
             // would fetch.
             if let waits, let age = maximumAge { maximumAge = max(age, asked.moment.duration(since: waits.since)) }
-            wait.begins()
+            wait.discardReports()
             let limit = waits == nil ? budget : client.policy.budget
             let claim = await client.claim(
                 name,
@@ -126,14 +126,14 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
                 // After failed fetches of two machines, all waiting machines fetch at the same time.
                 guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {
-                    if left <= .zero { engine.withState { $0.shared.waitedInVain(key, until: end) } }
+                    if left <= .zero { engine.withState { $0.shared.recordVainWait(for: key, until: end) } }
                     return LookUp(loaded: loaded)
                 }
                 waits = waits ?? (asked.moment, engine.nextID())
                 // The store's report of a change may be lost: each wait is limited, and the claim is
                 // repeated.
                 let limit = min(max(rest, .milliseconds(1)), min(client.policy.budget, left))
-                await wait.next(within: limit, time, self.memory.repository.spawn)
+                await wait.waitForReport(within: limit, time, self.memory.repository.spawn)
             }
         }
     }
@@ -144,7 +144,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     private static var longestClaim: Duration { .seconds(600) }
 
     /// The state of a flight's key before a claim.
-    struct Known {
+    struct FlightState {
         /// Whether the flight was fenced since its last claim.
         ///
         /// A fence, such as by a refresh or a clear, detaches the flight from later callers; see
@@ -164,8 +164,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     }
 
     /// Whether the flight continues, and the state of its key; the state is `nil` if the flight is cancelled.
-    private func known(_ key: Key, _ flight: FlightID) -> (isOn: Bool, known: Known?) {
-        var known: Known?
+    private func flightState(of key: Key, _ flight: FlightID) -> (isOn: Bool, known: FlightState?) {
+        var known: FlightState?
         // A fence during the last claim invalidates the result of the claim, not the flight.
         let isOn = self.memory.engine.workBegins(flight, of: key, withTickets: true) {
             state,
@@ -173,7 +173,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             isCancelled,
             tickets in
             guard !isCancelled else { return }
-            var facts = Known(wasFenced: wasFenced)
+            var facts = FlightState(wasFenced: wasFenced)
             facts.vainClaimEnd = state.shared.vainClaimEnd(key)
             if let slot = state.slots.slot(of: key), let entry = slot.entry {
                 facts.entry = entry
@@ -200,10 +200,10 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     ///   slot, which is `nil` after a fence.
     private func adopt(
         _ entry: MuxShared.Entry,
-        at asked: Asked,
+        at asked: CallStart,
         _ key: Key,
         _ flight: FlightID,
-        _ known: Known,
+        _ known: FlightState,
         upTo last: Ticket = 0
     ) async -> LookUp<Value>? {
         if entry.payload != nil {
@@ -228,10 +228,10 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     ///   fence.
     private func fallback(
         _ entry: MuxShared.Entry?,
-        at asked: Asked,
+        at asked: CallStart,
         _ key: Key,
         _ flight: FlightID,
-        _ known: Known
+        _ known: FlightState
     ) async -> FormerSlot<Value>? {
         guard let entry, self.memory.policy.canRead(entry.schemaVersion) else { return nil }
         if let own = known.entry, asked.moment.duration(since: own.fetchedAt) <= entry.age { return nil }
@@ -239,7 +239,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     }
 
     /// Decodes an entry of the shared store; `nil` if the entry cannot be used.
-    func loaded(_ entry: MuxShared.Entry, at asked: Asked, _ key: Key) async -> LoadedEntry<Value>? {
+    func loaded(_ entry: MuxShared.Entry, at asked: CallStart, _ key: Key) async -> LoadedEntry<Value>? {
         guard let payload = entry.payload else { return nil }
         let stored = MuxStoredEntry(
             name: self.persistence.name(of: key),
@@ -313,7 +313,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// Reads the entry from the shared store, and does not keep the entry in memory; see
     /// ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
-        let asked = self.asked()
+        let asked = self.makeCallStart()
         let before = self.memory.engine.withState { ($0.session, $0.discardCount) }
         guard let found = await self.client.load(self.name(of: key), within: self.client.policy.budget),
             self.memory.policy.canRead(found.schemaVersion),
@@ -329,7 +329,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// Records an invalidation to send, after a refresh of the entry or a `store(_:key:)` of the app.
     ///
     /// Called under the lock. The next claim or load of the entry first sends the invalidation.
-    func changed(_ name: MuxShared.Name) { self.client.owe([.entry(name.key)]) }
+    func changed(_ name: MuxShared.Name) { self.client.addInvalidations(of: [.entry(name.key)]) }
 
     /// The keys that an invalidation concerns; `nil` for all keys.
     ///
@@ -353,7 +353,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     }
 
     /// Marks all entries as unverified: before its next use, each entry is verified with the store.
-    func missedChanges(isEmptied: Bool) {
-        self.memory.refreshAll { $0.shared.missedChanges($1, isEmptied: isEmptied) }
+    func markAllUnverified(isEmptied: Bool) {
+        self.memory.refreshAll { $0.shared.recordGap(at: $1, isEmptied: isEmptied) }
     }
 }
