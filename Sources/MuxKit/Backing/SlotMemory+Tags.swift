@@ -33,6 +33,7 @@ extension SlotMemory {
                 let (keys, next) = state.slots.keys(before: place, atMost: Self.portion)
                 for key in keys {
                     guard let condition = state.slots.condition(of: key) else { continue }
+                    // `withSlot` applies the condition, which removes the entry after a clear.
                     if isToAll || condition.removesEntry { state.withSlot(of: key) { $0.markCondition() } }
                 }
                 return next

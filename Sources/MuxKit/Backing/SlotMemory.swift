@@ -3,7 +3,7 @@ import Synchronization
 /// A change for the watchers of a key.
 @usableFromInline
 enum SlotChange: Sendable {
-    /// The entry was replaced or removed; not for an eviction.
+    /// The entry was stored, changed or removed; not for an eviction.
     case entry
     /// The entry has become stale, or a flight has started or ended.
     case activity

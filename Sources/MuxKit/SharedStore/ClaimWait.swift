@@ -1,7 +1,7 @@
 /// Waits until the store reports a change that may have ended a claim of a name.
 ///
-/// The object receives each report from its creation on, so ``waitForReport(within:_:_:)`` returns at once for a
-/// report between ``discardReports()`` and the call.
+/// The object receives each report from its creation on, so ``waitForReport(within:_:_:)`` returns at once
+/// for a report between ``discardReports()`` and the call.
 final class ClaimWait: Sendable {
     private struct State: Sendable {
         var failureCount = 0

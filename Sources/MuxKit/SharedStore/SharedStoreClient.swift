@@ -37,6 +37,8 @@ package final class SharedStoreClient: Sendable {
         observer: (any MuxObserver)?
     ) {
         var policy = policy
+        // With a budget of zero, each call would fail; with a pause of zero, an unavailable store would be
+        // called without rest.
         policy.budget = max(policy.budget, .milliseconds(1))
         policy.pause = max(policy.pause, .milliseconds(10))
         policy.maximumPause = max(policy.maximumPause, policy.pause)
@@ -343,7 +345,8 @@ package final class SharedStoreClient: Sendable {
     ///
     /// Each call of the store takes one budget at most.
     ///
-    /// - Throws: The failure; the invalidations stay pending, and are sent again by ``sendInvalidationsLater()``.
+    /// - Throws: The failure; the invalidations stay pending, and are sent again by
+    ///   ``sendInvalidationsLater()``.
     func confirmInvalidations(of scopes: [MuxShared.Scope]) async throws {
         guard self.pendingCount > 0 else { return }
         do {

@@ -24,6 +24,7 @@ extension SlotMemory {
                 let report = await repository.save([participant])
                 self.engine.withState { state in
                     state.disk.recordWriteBack(report.saved, failed: report.failed.count, of: state.slots.entryCount)
+                    // No caller gets this report: the losses count for the next report.
                     state.disk.lostCount += report.evictedUnsaved
                 }
                 if report.saved == 0, !report.failed.isEmpty { self.makeUnsavedExpendable() }

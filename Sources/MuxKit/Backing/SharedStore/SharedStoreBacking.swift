@@ -67,6 +67,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
             // would fetch.
             if let waits, let age = maximumAge { maximumAge = max(age, asked.moment.duration(since: waits.since)) }
             wait.discardReports()
+            // During the wait for another machine's fetch, each claim has a separate budget.
             let limit = waits == nil ? budget : client.policy.budget
             let claim = await client.claim(
                 name,

@@ -98,7 +98,7 @@ package struct OwnedFile: Sendable {
 
     /// Replaces the content, unless the file belongs to another name.
     package func write(_ content: Data, durability: MuxDurability) throws(MuxStoreError) {
-        _ = try self.read()
+        _ = try self.read()  // throws if the file belongs to another name
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         // Strings and a number are always encodable.

@@ -77,6 +77,7 @@ package struct IndexSnapshot: Sendable, Equatable {
 
     /// Reads a snapshot; `nil` if the snapshot is damaged.
     package init?(_ bytes: [UInt8]) {
+        // The first line takes fewer than 1,024 bytes.
         guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
             case .present? = ChecksummedLine.open(bytes[..<end])
         else { return nil }

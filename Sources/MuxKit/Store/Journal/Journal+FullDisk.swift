@@ -35,6 +35,7 @@ extension Journal {
         // With a quota, the user cannot use all of the disk's free space: a single record must fit into the
         // segment's size.
         if error.isOverQuota, records.frames.count == 1, count > size { throw error }
+        // Limited, so that the sums below do not overflow.
         let free = min((try? self.fileSystem.freeSpace(at: self.layout.root)) ?? 0, 1 << 50)
         // The space suffices, so the error has another cause.
         if !error.isOverQuota, free - Self.slack > count { throw error }
@@ -48,6 +49,7 @@ extension Journal {
             try self.rewriteOnFullDisk(kept)
             if try self.writeIfRoom(records, durability) { return }
             isLast = kept.isEmpty
+            // Each further attempt evicts half of the remaining bytes.
             limit = (self.segment?.index.liveBytes ?? 0) / 2
         }
         // At this point the folder has no other entries.

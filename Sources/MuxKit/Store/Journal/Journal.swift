@@ -268,7 +268,7 @@ final class Journal {
         return arranged.sorted { $0.entry.fetchedAt < $1.entry.fetchedAt }
     }
 
-    /// Whether another process saved a newer value that this process has not read.
+    /// Whether another process saved a newer value, or changes of tags, that this process has not read.
     private func hasNewer(
         than entry: MuxStoredEntry,
         _ digest: EntryDigest,
