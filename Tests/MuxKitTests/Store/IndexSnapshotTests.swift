@@ -215,7 +215,12 @@ struct KeptIndexTests {
         kept.anchor.covered = 200_000_000
         let count: UInt64 = (1 << 24) / UInt64(IndexSnapshot.rowSize) + 1
         kept.rows = (0..<count).map { number in
-            JournalIndex.Location(digest: .init(domain: 1, key: number), offset: row.offset, count: row.count, epoch: 0)
+            JournalIndex.Location(
+                digest: .init(domain: 1, key: number),
+                offset: row.offset,
+                count: row.byteCount,
+                epoch: 0
+            )
         }
         kept.rows.append(row)
         try Data(kept.encoded).write(to: index)

@@ -58,7 +58,7 @@ package struct IndexSnapshot: Sendable, Equatable {
             append(row.digest.domain)
             append(row.digest.key)
             append(UInt64(bitPattern: row.offset))
-            append(UInt64(UInt32(clamping: row.count)) | UInt64(row.usableUntil) << 32)
+            append(UInt64(UInt32(clamping: row.byteCount)) | UInt64(row.usableUntil) << 32)
             append(row.epoch)
         }
         var line: [UInt8] = []

@@ -69,7 +69,7 @@ extension Journal {
             // Without `??`, whose autoclosure with a closure that throws a type crashes the compiler (Swift
             // 6.3.1).
             if let read { return try read(place) }
-            return try self.fileSystem.readAll(segment.file, at: place.offset, count: Int(place.count))
+            return try self.fileSystem.readAll(segment.file, at: place.offset, count: Int(place.byteCount))
         }
         let temporary = self.layout.temporarySegment(.random(in: .min ... .max))
         do {
@@ -102,7 +102,7 @@ extension Journal {
         var size = JournalSegment.overhead(of: 0)
         var first = records.endIndex
         while first > records.startIndex {
-            size += records[first - 1].count + row
+            size += records[first - 1].byteCount + row
             // The most recently used record may exceed three quarters.
             guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
             first -= 1
@@ -137,7 +137,7 @@ extension Journal {
             compacted.index.insert(location)
             compacted.lastOffset = compacted.end
             compacted.recordsSinceSnapshot += 1
-            compacted.end += location.count
+            compacted.end += location.byteCount
             batch += record
             if batch.count >= Self.batchSize {
                 try self.fileSystem.appendAll(batch, to: file)
@@ -173,7 +173,7 @@ extension Journal {
         if places(segment) != places(rescan) { broken.append("the index differs from the index of a rescan") }
         let known = segment.index.locations.filter { $0.epoch >= session.content.epoch }
         if Set(known.map(\.digest)).count != segment.index.count
-            || segment.index.liveBytes != known.reduce(0, { $0 + $1.count })
+            || segment.index.liveBytes != known.reduce(0, { $0 + $1.byteCount })
         {
             broken.append("the index has a wrong count or size")
         }

@@ -47,7 +47,7 @@ extension Journal {
         _ session: Session
     ) throws(MuxStoreError) {
         guard !doomed.isEmpty || segment.isRewriteRequired else { return }
-        let bytes = doomed.reduce(0) { $0 + $1.count }
+        let bytes = doomed.reduce(0) { $0 + $1.byteCount }
         if !segment.holdsNewer,
             segment.isRewriteRequired || bytes > max(segment.index.liveBytes, Self.maximumOverwrite)
         {

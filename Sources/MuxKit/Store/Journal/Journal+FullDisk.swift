@@ -75,7 +75,7 @@ extension Journal {
     private static func mostRecent(_ records: [JournalIndex.Location], within limit: Int64) -> LiveRecords {
         var (size, first) = (Int64(0), records.endIndex)
         while first > records.startIndex {
-            size += records[first - 1].count
+            size += records[first - 1].byteCount
             guard size <= limit else { break }
             first -= 1
         }
@@ -99,7 +99,7 @@ extension Journal {
         } catch let error where error.isOutOfSpace {
             var held: [(record: JournalIndex.Location, bytes: [UInt8])] = []
             for record in Self.mostRecent(Array(records), within: Self.heldBytes) {
-                let count = Int(record.count)
+                let count = Int(record.byteCount)
                 held.append((record, try self.fileSystem.readAll(segment.file, at: record.offset, count: count)))
             }
             try self.fileSystem.truncate(segment.file, to: 0)

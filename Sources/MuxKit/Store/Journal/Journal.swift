@@ -112,7 +112,7 @@ final class Journal {
                 findings.append(.entry(nil))
                 continue
             }
-            guard place.location.count <= limit else {
+            guard place.location.byteCount <= limit else {
                 findings.append(.large(place))
                 continue
             }
@@ -135,7 +135,7 @@ final class Journal {
         guard let present = try self.unchanged() else { return nil }
         let epoch = present.session.content.epoch
         guard let place = self.place(of: name, in: present) else { return PromptLoad(entry: nil, sessionEpoch: epoch) }
-        guard place.location.count <= limit, let record = place.recordInMemory() else { return nil }
+        guard place.location.byteCount <= limit, let record = place.recordInMemory() else { return nil }
         let entry = self.validate(place.format.entry(in: record), from: place, as: name)
         return PromptLoad(entry: entry, sessionEpoch: epoch)
     }

@@ -24,7 +24,7 @@ package struct JournalIndex: Sendable {
         }
 
         /// The length of the record in bytes: the lines of the header and of the payload, with line breaks.
-        package var count: Int64 { Int64(self.length) }
+        package var byteCount: Int64 { Int64(self.length) }
 
         /// Whether the entry is unusable at `second`, in seconds since 1970.
         package func isUnusable(at second: UInt32) -> Bool { self.usableUntil != 0 && self.usableUntil <= second }
@@ -98,14 +98,14 @@ package struct JournalIndex: Sendable {
             self.remove(frame.digest)
         case .purge:
             self.rows.removeAll { $0.digest.domain == frame.digest.domain }
-            self.liveBytes = self.rows.reduce(0) { $0 + $1.count }
+            self.liveBytes = self.rows.reduce(0) { $0 + $1.byteCount }
             self.rebuild(room: self.rows.count)
         }
     }
 
     package mutating func remove(_ digest: EntryDigest) {
         guard let hit = self.find(digest) else { return }
-        self.liveBytes -= self.rows[hit.number].count
+        self.liveBytes -= self.rows[hit.number].byteCount
         let last = self.rows.count - 1
         // The last row moves to this number; the row's position must be found before any row moves.
         let moved = hit.number == last ? nil : self.find(self.rows[last].digest)
@@ -126,9 +126,9 @@ package struct JournalIndex: Sendable {
         self.uses += 1
         var location = location
         location.lastUse = self.uses
-        self.liveBytes += location.count
+        self.liveBytes += location.byteCount
         if let hit = self.find(location.digest) {
-            self.liveBytes -= self.rows[hit.number].count
+            self.liveBytes -= self.rows[hit.number].byteCount
             self.rows[hit.number] = location
             return
         }

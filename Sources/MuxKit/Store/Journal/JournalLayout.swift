@@ -51,14 +51,14 @@ struct JournalPlace: Sendable {
 
     /// The record's bytes; `nil` unless all bytes are in the system's memory.
     func recordInMemory() -> [UInt8]? {
-        let count = Int(self.location.count)
+        let count = Int(self.location.byteCount)
         let bytes = self.fileSystem.readPromptly(self.file, at: self.location.offset, count: count)
         return bytes.flatMap { $0.count == count ? $0 : nil }
     }
 
     /// Reads the entry; `nil` for a damaged entry.
     func read() throws(MuxStoreError) -> MuxStoredEntry? {
-        let count = Int(self.location.count)
+        let count = Int(self.location.byteCount)
         return self.format.entry(in: try self.fileSystem.readAll(self.file, at: self.location.offset, count: count))
     }
 }
