@@ -148,20 +148,23 @@ extension SlotState {
         self.layers[key] = layers
     }
 
-    /// Drops committed changes of an evicted key without a value, or beyond ``maximumLayers`` keys.
+    /// After an eviction, drops the committed changes of `key` if the value is unknown, or if ``layers`` has
+    /// more than ``maximumLayers`` keys.
+    ///
+    /// An entry on disk then counts as stale, because the entry may lack the changes.
     @usableFromInline
     mutating func evictedLayers(of key: Key) {
         guard let layers = self.layers[key], !layers.hasUncommitted, self.slots.slot(of: key)?.entry == nil else {
             return
         }
-        // A refreshed slot without an entry: the disk may have a value.
+        // With a refresh mark, the disk may have a value.
         let isAbsent = layers.shown == nil && !(self.slots.slot(of: key)?.isRefreshed ?? false)
         guard isAbsent || self.layers.count > Self.maximumLayers else { return }
         self.dropLayers(of: key)
         if layers.base?.isPersistent ?? false { self.withSlot(of: key) { $0.markRefreshed() } }
     }
 
-    /// The number of ``layers`` above which evictions end committed changes.
+    /// The number of ``layers`` above which evictions drop committed changes.
     private static var maximumLayers: Int { 1_000 }
 
     /// Shows the changes of a key after an eviction, as stale; a call of ``takePendingWork()`` must follow.
@@ -198,8 +201,8 @@ extension SlotState {
         self.dropLayers(of: key)
         guard var layers else {
             guard let base else { return }
-            // After an eviction, the shared store has the entry; without a fact, no report would concern the
-            // entry.
+            // After an eviction, memory does not need the entry, which the shared store has. Without a fact,
+            // no report of the store would remove an outdated entry.
             let isGone =
                 self.shared.hasHadFacts && (self.slots.slot(of: key)?.entry == nil || !self.shared.hasFact(key))
             guard isGone else { return self.put(base, of: key) }

@@ -69,7 +69,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     /// Entries that arrived before the loss may be put again.
     private var lastEmptied: UInt64 = 0
 
-    /// Whether a fact was ever added.
+    /// Whether a fact was ever added; `false` saves look-ups without a shared store.
     @usableFromInline private(set) var hasHadFacts = false
 
     var count: Int { self.facts.count }

@@ -174,7 +174,7 @@ final class JournalSegment {
     var end: Int64 = 0
     /// Whether the file lacks a final line break.
     var needsLineBreak = false
-    /// Whether the file has records of a later version; such a file is never rewritten.
+    /// Whether the file has records of a later version; no compaction runs, which would lose such records.
     var holdsNewer = false
     /// Whether a rewrite is due, regardless of the number of dead bytes.
     ///

@@ -7,7 +7,7 @@ package struct JournalLayout: Sendable {
 
     package init(root: String) { self.root = root }
 
-    /// The lock file, which excludes other processes; never removed or replaced.
+    /// The lock file, which excludes other processes; the library does not remove or replace the file.
     package var lock: String { FilePath.join(self.root, "lock") }
     /// The name of the ``SessionFile``.
     package static let sessionName = "epoch.json"
