@@ -69,7 +69,7 @@ struct DecoderFuzzTests {
             _ = SessionFile.decode(Data(ChecksummedLine.sealed(bytes)))
             for input in [bytes, ChecksummedLine.sealed(bytes) + index] {
                 guard let found = IndexSnapshot(input) else { continue }
-                #expect(found.rows.allSatisfy { $0.offset >= 0 && $0.count > 0 }, seed)
+                #expect(found.rows.allSatisfy { $0.offset >= 0 && $0.byteCount > 0 }, seed)
             }
         }
     }
