@@ -1,6 +1,7 @@
 /// A queue of the deadlines of flights.
 ///
-/// All flights have the same time limit, so deadlines are added in order, apart from concurrent beginnings.
+/// All flights have the same time limit, so deadlines are added in order, except by concurrent arrivals: such
+/// a deadline may be noticed slightly late.
 @usableFromInline
 package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline
@@ -19,7 +20,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
 
     @usableFromInline var deadlines: [Deadline] = []
 
-    /// Whether a task sleeps until the first deadline.
+    /// Whether a task watches the deadlines, or is about to start.
     @usableFromInline var isWatched = false
 
     /// The number of deadlines, including deadlines of ended flights.
@@ -60,7 +61,8 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     /// The first deadline; `nil` without a deadline.
     package var next: Moment? { self.deadlines.first?.moment }
 
-    /// Removes and returns the passed deadlines, including deadlines of ended flights.
+    /// Removes and returns the deadlines before the first later deadline, including deadlines of ended
+    /// flights.
     ///
     /// The caller releases the deadlines outside its lock.
     package mutating func takeDue(at now: Moment) -> [Deadline] {

@@ -1,12 +1,12 @@
 extension FlightEngine {
-    /// Changes the owner's state and fences the flights of `key`: the outcome of work that has begun is
-    /// dropped.
+    /// Changes the owner's state and fences the flights of `key`: the outcome of work that has begun is not
+    /// kept.
     ///
     /// - Parameters:
     ///   - key: The key.
     ///   - error: The immediate answer to the callers; all flights are then cancelled. With `nil`, the
     ///     callers wait for the outcome, and a flight without callers is cancelled.
-    ///   - change: Called under the lock.
+    ///   - change: Called under the lock, before the fence.
     /// - Returns: The result of `change`.
     package func fence<R>(
         _ key: Key,
@@ -57,10 +57,11 @@ extension FlightEngine {
         if cancelling { self.cancel(actions.flatMap(\.cancel)) }
     }
 
-    /// Changes the owner's state and fences flights, but does not answer the callers yet.
+    /// Changes the owner's state and fences flights; the callers leave the flights, but are answered later.
     ///
     /// - Parameters:
-    ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue without effect.
+    ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue, but no outcome is
+    ///     kept.
     ///   - isConcerned: Selects the keys of the flights.
     ///   - change: Called under the lock. Returns a pair: the callers' answer, or `nil` to leave the flights
     ///     unchanged; and the result for the caller of this method.
@@ -78,7 +79,7 @@ extension FlightEngine {
         return (result, { self.carryOut(actions, answering: answer, cancelling: cancelling) })
     }
 
-    /// The keys with a flight.
+    /// The keys for which ``isInFlight(_:)`` is `true`.
     package var keysInFlight: [Key] { self.engineState.withLock { Array($0.machines.keys) } }
 
     /// Reports when `key` gains or loses its current flight.
@@ -120,10 +121,14 @@ extension FlightEngine {
         }
     }
 
-    /// Whether the key has a flight.
+    /// Whether the key has a current flight, or a fenced flight with callers.
+    ///
+    /// May be `false` while a task of the key still runs: a fenced flight without callers, or a flight beyond
+    /// its deadline.
     package func isInFlight(_ key: Key) -> Bool { self.engineState.withLock { $0.machines[key] != nil } }
 
-    /// The numbers of waiting callers, running tasks, and keys with a flight; all zero at rest.
+    /// The numbers of waiting callers, of flights with running work in a task of the engine, and of keys in
+    /// flight (``isInFlight(_:)``); all zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.engineState.withLock { engineState in
             (engineState.waiterCount, engineState.running.count, engineState.machines.count)
@@ -167,7 +172,7 @@ extension FlightEngine.EngineState {
         dismissing: Bool,
         where isConcerned: (Key) -> Bool = { _ in true }
     ) -> [FlightStateMachine.FenceAction] {
-        // Without the machines, so that each machine is changed in place.
+        // A list of keys: a list of machines would retain the machines, and each change would copy a machine.
         let keys = self.machines.filter { isConcerned($0.key) }
             .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
         return keys.map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
@@ -177,8 +182,8 @@ extension FlightEngine.EngineState {
 
     /// Escalates a flight to the priority of a waiting caller.
     ///
-    /// - Returns: The task to escalate; `nil` if the flight's priority suffices, or if the task does not
-    ///   exist yet.
+    /// - Returns: The task to escalate; `nil` if the flight has ended, has a sufficient priority, or has no
+    ///   task yet.
     @inlinable
     mutating func raise(_ flight: FlightID, to priority: FlightPriority) -> Task<Void, Never>? {
         // Checked first, because a change of a value in a dictionary allocates.

@@ -50,6 +50,7 @@ extension FlightEngine {
         if let priority { task.raisePriority(to: priority.ofTask) }
     }
 
+    /// Cancels the tasks of `flights`; ``launch(_:of:beginsHere:)`` cancels a task that is not stored yet.
     func cancel(_ flights: [FlightID]) {
         guard !flights.isEmpty else { return }
         let tasks = self.engineState.withLock { engineState in
@@ -61,7 +62,7 @@ extension FlightEngine {
         for task in tasks { Cascade.run { task.cancel() } }
     }
 
-    /// Marks the start of a flight's work, after the read from disk: only later fences affect the flight.
+    /// Reports the start of a flight's work, after the read from disk: only later fences affect the flight.
     ///
     /// - Parameters:
     ///   - flight: The flight.
@@ -123,7 +124,7 @@ extension FlightEngine {
         /// `true` to end the flight if no other caller waits and the flight need not finish; `false` to let
         /// the flight finish even without callers.
         @usableFromInline package var isOver = false
-        /// Whether a newer value exists: with ``isOver``, even a flight that must finish then ends.
+        /// Whether a newer value exists: ``isOver`` then also ends a flight that must finish.
         @usableFromInline package var isRenewed = false
 
         @inlinable
@@ -162,7 +163,7 @@ extension FlightEngine {
         return ended != nil
     }
 
-    /// Changes the owner's state on behalf of a running flight, unless the flight was fenced.
+    /// Changes the owner's state on behalf of a running flight, if the flight is the current flight of `key`.
     ///
     /// - Returns: Whether the flight is still the current flight of `key`.
     @discardableResult
@@ -174,12 +175,12 @@ extension FlightEngine {
         }
     }
 
-    /// Changes the owner's state unless `key` has a flight.
+    /// Changes the owner's state unless ``isInFlight(_:)``.
     package func withState(unlessInFlight key: Key, _ change: (inout State) -> Void) {
         self.engineState.withLock { if $0.machines[key] == nil { change(&$0.state) } }
     }
 
-    /// Ends a flight: keeps the outcome unless the flight was fenced, and resumes the callers.
+    /// Ends a flight: keeps the outcome if permitted, and resumes the callers.
     ///
     /// - Parameters:
     ///   - flight: The flight.
@@ -187,13 +188,16 @@ extension FlightEngine {
     ///   - failed: Whether the work failed. If the flight was also cancelled, callers that joined after the
     ///     cancellation join the current flight, or a new flight.
     ///   - now: The time; `nil` to read the clock.
-    ///   - late: Called first, under the lock: returns the first ticket of the callers that must not get the
-    ///     outcome, because the outcome is outdated. These callers join the current flight, or a new flight.
-    ///   - settle: Called under the lock, unless the flight has ended already or failed after a cancellation.
-    ///     Changes the owner's state if the flag permits the outcome to be kept, and returns the callers'
-    ///     answer; a cancellation error in the answer becomes ``MuxError/fetchCancelled``.
-    ///   - always: Called under the lock afterwards, even if the flight has ended already.
-    /// - Returns: Whether the flight was cancelled at its deadline.
+    ///   - late: Called first, under the lock. If the outcome is outdated, returns the first ticket of the
+    ///     callers that must not get the outcome: these callers join the current flight, or a new flight. The
+    ///     ticket has no effect after a failure.
+    ///   - settle: Called under the lock, unless the flight has left its machine, such as at the deadline, or
+    ///     failed after a cancellation. Returns the callers' answer; a cancellation error in the answer
+    ///     becomes ``MuxError/fetchCancelled``. With the flag, also keeps the outcome in the owner's state;
+    ///     the flag is `false` for a fenced flight, and if `late` has returned a ticket for a success.
+    ///   - always: Called under the lock afterwards, in all cases.
+    /// - Returns: Whether the flight was cancelled at its deadline; `false` for a flight with a leading
+    ///   caller.
     @discardableResult
     @inlinable
     package func land(
@@ -209,7 +213,7 @@ extension FlightEngine {
         // Variables, because large tuples and enums are returned by slow calls of the runtime (Swift 6.3.1).
         var ended: RunningFlight?
         var (waiters, stuck) = (Few<Waiter>(), Few<Waiter>())
-        // Kept also without callers: a value is released outside the lock.
+        // Stored even without callers, so that the outcome is released outside the lock.
         var (output, failure): (Answer?, (any Error)?)
         var launch: Launch?
         func keep(_ callers: Few<Waiter>, _ result: Result<Output, any Error>) {
@@ -241,7 +245,7 @@ extension FlightEngine {
         ended?.linger?.cancel()
         self.failStuck(stuck)
         // A cancellation error becomes another error, because no remaining caller is cancelled: cancelled
-        // callers have left. Outside the lock, because the wrapped error of an error may be code of the app.
+        // callers have left. Outside the lock, because a look at wrapped errors may run code of the app.
         let answer = output ?? failure.map { Answer(.failure($0.ofUncancelledWork)) }
         if let answer { for waiter in waiters { waiter.resume(with: answer) } }
         if let launch { self.launch(launch, of: key) }

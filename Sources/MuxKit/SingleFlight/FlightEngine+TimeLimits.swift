@@ -1,6 +1,7 @@
 extension FlightEngine {
     // MARK: - Linger
 
+    /// Starts the timer that cancels a flight without callers; called outside the lock.
     func startLinger(of flight: FlightID, _ key: Key, since ticket: Ticket) {
         guard let linger = self.options.linger else { return }
         let time = self.time
@@ -9,8 +10,8 @@ extension FlightEngine {
             self?.lingerPassed(key, since: ticket)
         }
         let former = self.engineState.withLock { engineState -> Task<Void, Never>? in
-            // A caller may have joined and left in the meantime: then a later timer is responsible, and this
-            // timer is cancelled.
+            // In the meantime, the flight may have ended, or a caller may have joined the flight: this timer
+            // is then cancelled. If the caller has left again, a later timer is responsible.
             guard let running = engineState.running[flight],
                 engineState.machines[key]?.isLingering(since: ticket) ?? false
             else { return timer }
@@ -29,9 +30,9 @@ extension FlightEngine {
 
     // MARK: - Wait limit
 
-    /// Starts a timer that answers the callers that still wait after `duration` and have an alternative.
+    /// Starts a timer that answers callers that still wait after `duration`, if `instead` returns an answer.
     ///
-    /// The flights continue, except a fenced flight without another caller, which is cancelled.
+    /// A flight without another caller continues, unless the flight is fenced.
     @usableFromInline
     func startWaitLimit(
         of callers: [(Ticket, Key)],
@@ -60,7 +61,8 @@ extension FlightEngine {
 
     /// Starts the task that watches the deadlines of all flights.
     ///
-    /// The task ends after a deadline if no running flight has a deadline.
+    /// The task ends on cancellation, after the release of the engine, and if no running flight has a
+    /// deadline after a passed deadline.
     @usableFromInline
     func watchDeadlines(from first: Moment) -> Task<Void, Never> {
         let time = self.time
@@ -90,11 +92,16 @@ extension FlightEngine {
     }
 
     /// Answers the callers of a flight beyond its deadline, and cancels the flight.
+    ///
+    /// For a flight with a leading caller, which has no deadline in the engine: the caller cancels the work.
     package func expire(_ flight: FlightID, of key: Key) {
         let now = self.time.now
         self.expire(at: now) { _ in [.init(moment: now, flight: flight, key: key)] }
     }
 
+    /// Ends the flights of the deadlines that `due` returns under the lock.
+    ///
+    /// Callers in a cycle of waits get the error for a deadlock; all other callers get the time-out.
     private func expire(at now: Moment, _ due: (inout EngineState) -> [FlightDeadlines<Key>.Deadline]) {
         let (waiters, stuck, flights, released) = self.withEngineState { engineState in
             let due = due(&engineState)

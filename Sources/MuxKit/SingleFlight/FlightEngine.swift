@@ -1,6 +1,6 @@
 public import Synchronization
 
-/// Runs at most one current flight per key, and shares its outcome with all callers.
+/// Runs at most one current flight per key, and shares the outcome with all waiting callers.
 ///
 /// A *flight* is one run of the work of a key, such as a fetch. The *owner* of an engine is the type that
 /// uses the engine, such as a multiplexer.
@@ -10,10 +10,10 @@ public import Synchronization
 /// critical section, and stores an outcome and removes the callers to resume in one critical section.
 ///
 /// **Concurrent calls.** Any member may be called from any thread. The closures that receive the owner's
-/// state run under the lock, and must only read and change this state.
+/// state run under the lock, and must not call the engine.
 ///
-/// **Cancellation.** A cancelled caller leaves at once; if no caller is left, ``Options/linger`` determines
-/// the effect on the flight.
+/// **Cancellation.** A cancelled caller stops waiting at once; if no caller is left, ``Options/linger``
+/// determines the effect on the flight.
 @usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// The result of a call without an error.
@@ -33,7 +33,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answer(Output)
         /// Answer at once, and start a flight unless the key has a current flight.
         case answerAndFly(Output)
-        /// Wait for a flight; after the duration, return the answer of the closure, if any.
+        /// Wait for a flight; if the wait takes longer than the duration, return the answer of the closure,
+        /// if any.
         case flyNoLonger(than: Duration, Instead)
         /// Fail without a flight.
         case fail(any Error)
@@ -60,10 +61,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// each task.
         @usableFromInline package var name: String?
         /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
-        /// let the flight continue to its end.
+        /// let the flight continue.
         ///
-        /// A fenced flight is cancelled when its last caller leaves, even with `nil`. Unless fenced, a flight
-        /// that must finish continues to its end.
+        /// A fenced flight is cancelled as soon as the last caller leaves, even with `nil`. The departure of
+        /// callers does not cancel any other flight that must finish.
         package var linger: Duration?
         /// The maximum duration of a flight without a leading caller; `nil` for no limit.
         @usableFromInline package var deadline: Duration?
@@ -100,10 +101,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline let flight: FlightID
         @usableFromInline let priority: FlightPriority
         @usableFromInline var work: Work?
-        /// The deadline to watch; `nil` without a deadline, and if a watch runs already.
+        /// The deadline to watch; `nil` without a deadline, or if a watch runs already.
         @usableFromInline var watch: Moment?
-        /// Former deadlines, released outside the lock, because a key may hold the last reference to an
-        /// object.
+        /// The result of ``FlightDeadlines/add(_:of:at:runningCount:keeping:)``, released outside the lock.
         @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
 
         @inlinable
@@ -119,7 +119,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline var state: State
         @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine] = [:]
-        /// The keys of machines that were removed, for ``FlightEngine/withEngineState(_:)``.
+        /// The keys of removed machines, which ``FlightEngine/withEngineState(_:)`` releases outside the
+        /// lock.
         @usableFromInline var released = Few<Key>()
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         /// A lower bound of the priorities of all running flights; the priorities are usually equal.
@@ -200,7 +201,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline let time: TimeSource
     @usableFromInline let options: Options
     @usableFromInline let lastID = Atomic<UInt64>(0)
-    /// Unique in the process.
+    /// The number of the engine in a ``WaitForNode``, unique in the process.
     @usableFromInline let number = WaitForNode.nextEngine()
     private let inspector = Inspection.inspector
 
@@ -235,8 +236,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @inlinable
     package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
 
-    /// Changes flights; notifies the follower and releases removed keys outside the lock, because the
-    /// `deinit` of a key may call the owner.
+    /// Changes flights under the lock.
+    ///
+    /// Notifies the follower and releases removed keys outside the lock, because the `deinit` of a key may
+    /// call the owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
         var released = Few<Key>()
@@ -275,11 +278,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// See
     /// ``arrive(_:at:now:leads:mayBeginHere:mustFinish:highestPriority:gather:decide:joined:left:arrived:)``.
     ///
-    /// An owner with many callers calls the steps separately, so that each waiting caller takes less memory.
+    /// An owner with many callers calls `arrive` and ``unwrap(_:_:)`` separately, so that each waiting caller
+    /// takes less memory.
     ///
     /// - Returns: The answer, the outcome of the flight, or the flight that the caller leads.
-    /// - Throws: The error of `decide` or of the flight; `CancellationError` if the caller would have to wait
-    ///   and its task is cancelled; ``Options/wouldDeadlock`` if the wait would never end.
+    /// - Throws: The error of `decide` or of the flight; `CancellationError` if the caller's task is
+    ///   cancelled before or during the wait; ``Options/wouldDeadlock`` if the wait would never end.
     package func enter(
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
@@ -314,8 +318,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         return try answer.result.get()
     }
 
-    /// Answers a caller according to `decide`, or adds the caller to the flight of `key`, which is started if
-    /// necessary.
+    /// Answers a caller according to `decide`, or adds the caller to the current flight of `key`, or to a new
+    /// flight.
     ///
     /// - Parameters:
     ///   - waiter: The caller, in the current task.
@@ -325,16 +329,16 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///   - mayBeginHere: Whether a new flight may begin in this call, on the caller's thread, up to the
     ///     flight's first suspension; `true` only for a caller that has no isolation and waits for no other
     ///     flight.
-    ///   - mustFinish: Whether the flight that the caller joins or starts continues to its end even if all
-    ///     callers leave. A caller outside of flights then starts the flight even if its task is cancelled.
+    ///   - mustFinish: Whether the flight that the caller joins or starts must finish, even if all callers
+    ///     leave. A cancelled caller outside of flights then does not wait, but still starts the flight.
     ///   - highestPriority: The limit of the caller's priority on arrival; later escalations have no limit.
     ///   - gather: Receives a new flight for which `waiter` waits; the caller of this method then starts the
     ///     flight with ``launch(_:of:beginsHere:)``. Without `gather`, and for a flight without a waiting
     ///     caller, this call starts the flight.
     ///   - decide: Called once, under the lock.
     ///   - joined: Called under the lock if the caller waits; the flag tells whether the flight runs already.
-    ///   - left: Called under the lock if the caller would wait, but its task is cancelled.
-    ///   - arrived: Called outside the lock, before the caller is resumed or the flight is started.
+    ///   - left: Called under the lock if the caller would wait or lead, but its task is cancelled.
+    ///   - arrived: Called outside the lock, before the caller continues and before a new flight starts.
     /// - Returns: The cleanup for ``unwrap(_:_:)``; `nil` if no cleanup is necessary.
     @inlinable
     package func arrive(
@@ -362,6 +366,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         // Variables, as in ``land(_:of:failed:at:late:settle:always:)``.
         var (answer, launch): (Answer?, Launch?)
         var (taskToRaise, linger): (Task<Void, Never>?, Task<Void, Never>?)
+        // Without ``withEngineState(_:)``: an arrival removes no machine, so no key has to be released.
         self.engineState.withLock { engineState in
             defer { notice = engineState.takeNotice() }
             // Under the lock: the current priority includes earlier escalations, and ``raise(_:_:to:)``

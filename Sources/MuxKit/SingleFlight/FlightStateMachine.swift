@@ -6,24 +6,26 @@
 
 /// The flights and waiters of one key.
 ///
-/// Decides when a flight is started, joined, adopted, cancelled or fenced, and which waiters the end of a
-/// flight resumes. At most one flight is *current*: new callers join the current flight, and the outcome is
-/// kept. A fence detaches the current flight: a detached flight still answers its waiters, and the next
-/// caller starts another flight. A flight without waiters may be cancelled, and stays current until the end
-/// of its work, so the next flight starts afterwards. Callers that join a cancelled flight get its value if
-/// the flight still succeeds; otherwise a new flight starts for these callers.
+/// - At most one flight is *current*: new callers join the current flight, and the end of the current flight
+///   usually commits the outcome.
+/// - A *fence* removes the current flight, and the next caller starts another flight. A fenced flight with
+///   waiters is *detached*: the flight still answers the waiters, but does not commit the outcome.
+/// - A flight that is cancelled after the departure of its waiters stays current until the work ends, so the
+///   next flight starts afterwards; only a fence or the deadline removes the flight earlier.
+/// - Callers that join a cancelled flight get the outcome of a success; after a failure, another flight
+///   serves these callers.
 ///
-/// The engine draws tickets and flight identifiers.
+/// The engine draws tickets and flight identifiers from one counter.
 @usableFromInline
 package struct FlightStateMachine: Sendable, Hashable {
     /// Whether a flight is wanted, is about to be cancelled, or was cancelled.
     private enum Phase: Sendable, Hashable {
         /// The flight has callers, or continues without callers.
         case wanted
-        /// The flight has no callers, and is cancelled at the end of the linger that began when the caller
-        /// with this ticket left.
+        /// The flight has no callers; unless a caller joins, the flight is cancelled at the end of the linger
+        /// that began when the caller with this ticket left.
         case lingering(since: Ticket)
-        /// The flight was cancelled and has not ended yet.
+        /// The flight was cancelled and has not ended yet; callers may have joined since.
         case cancelled
     }
 
@@ -31,7 +33,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = WaiterQueue()
-        /// Whether the flight continues to its end even without callers.
+        /// Whether the departure of the last caller does not cancel the flight, unless the flight is fenced.
         var mustFinish = false
     }
 
@@ -69,7 +71,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return self.detached.first { $0.waiters.contains(ticket) }?.id
     }
 
-    /// The oldest flight.
+    /// The flight with the smallest identifier, usually the oldest flight.
     package var firstFlight: FlightID? { (self.detached.map(\.id) + [self.current?.id].compactMap(\.self)).min() }
 
     private func detachedIndex(of id: FlightID) -> Int? { self.detached.firstIndex { $0.id == id } }
@@ -83,7 +85,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// Adds waiters of another flight to the current flight; `false`, with no change, without a current
     /// flight.
     ///
-    /// If the other flight must finish, the current flight must finish instead.
+    /// If the other flight must finish, the current flight must finish, too.
     private mutating func joinCurrent(_ others: WaiterQueue, mustFinish: Bool) -> Bool {
         guard self.currentFlight != nil else { return false }
         self.current?.waiters.merge(others)
@@ -100,7 +102,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         case start(FlightID)
         /// The caller waits for this running flight.
         case join(FlightID)
-        /// The caller waits for this flight, which had no callers; cancel the linger of the flight.
+        /// The caller waits for this flight, which lingered without callers; stop the timer of the linger.
         case adopt(FlightID)
     }
 
@@ -108,7 +110,8 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - waiter: The caller.
-    ///   - mustFinish: Whether the flight continues to its end even if all callers leave.
+    ///   - mustFinish: `true` if the departure of all callers must not cancel the flight, unless the flight
+    ///     is fenced; `false` does not change a running flight.
     /// - Returns: The flight for which the caller waits.
     @usableFromInline
     package mutating func requested(by waiter: FlightWaiter, mustFinish: Bool = false) -> RequestAction {
@@ -126,7 +129,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return .adopt(id)
     }
 
-    /// Starts a flight without callers; only a fence or the deadline cancels the flight.
+    /// Starts a flight without callers, which must finish.
     ///
     /// - Returns: `false`, with no change, if another flight is current.
     @usableFromInline
@@ -136,7 +139,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         return true
     }
 
-    /// Makes the current flight, or a new flight, continue to its end without this cancelled caller.
+    /// For a cancelled caller: makes the current flight, or a new flight, finish without this caller.
     ///
     /// - Returns: Whether to start a new flight, whose identifier is the caller's ticket.
     @usableFromInline
@@ -151,8 +154,8 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// - Parameters:
     ///   - id: The flight.
     ///   - tickets: The callers to answer.
-    ///   - isOver: `true` to end the flight, unless other callers wait; `false` to let the flight continue to
-    ///     its end even without callers.
+    ///   - isOver: `true` to end the flight, unless other callers wait or the flight must finish; `false` to
+    ///     make the flight finish even without callers.
     ///   - isRenewed: Whether `isOver` also ends a flight that must finish.
     /// - Returns: The removed callers, and whether the flight has ended.
     @usableFromInline
@@ -178,9 +181,11 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Leaving
 
-    /// The effect on the current flight when its last caller leaves.
+    /// The effect on the current flight when its last caller leaves, unless the flight must finish.
+    ///
+    /// A fenced flight is cancelled at once in all cases.
     package enum Abandonment: Sendable {
-        /// The flight continues to its end, and the outcome is kept.
+        /// The flight continues without callers.
         case finish
         /// The flight is cancelled at once.
         case cancel
@@ -233,7 +238,8 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     /// Ends the linger that began when the caller with this ticket left.
     ///
-    /// - Returns: The flight to cancel; `nil` if a caller has joined the flight, or if the flight has ended.
+    /// - Returns: The flight to cancel; `nil` if the linger has ended before: a caller has joined the flight,
+    ///   or the flight has ended or was fenced.
     package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
         guard self.isLingering(since: ticket) else { return nil }
         self.current?.phase = .cancelled
@@ -241,6 +247,9 @@ package struct FlightStateMachine: Sendable, Hashable {
     }
 
     /// Removes callers of a flight, which continues.
+    ///
+    /// If a fenced flight may lose all callers, ``deadlinePassed(_:)`` must follow: a fenced flight without
+    /// callers must not stay in the machine.
     package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> Few<FlightWaiter> {
         if self.currentFlight == id { return Few(tickets.compactMap { self.current?.waiters.leave($0) }) }
         guard let index = self.detachedIndex(of: id) else { return [] }
@@ -249,10 +258,10 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Beginning and ending
 
-    /// Marks the start of a flight's work, after the read from disk: only later fences affect the flight.
+    /// Reports the start of a flight's work, after the read from disk: only later fences affect the flight.
     ///
-    /// Before its work begins, a fenced flight is equivalent to a new flight: the fenced flight becomes
-    /// current again, or the callers move to the current flight.
+    /// Before the work begins, a fenced flight is equivalent to a new flight. The fenced flight therefore
+    /// becomes current again; or, if another flight is current, ends, and the callers move to this flight.
     ///
     /// - Returns: Whether to begin the work; otherwise the flight has ended.
     @usableFromInline
@@ -266,8 +275,8 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     @usableFromInline
     package enum EndAction: Sendable, Equatable {
-        /// The machine no longer has this flight; or the flight failed after a cancellation, and has no
-        /// callers or its callers have moved to the current flight.
+        /// The machine no longer has this flight; or the flight failed after a cancellation, and either its
+        /// callers have moved to the current flight, or the flight has no callers and need not finish.
         case ignore
         /// Keep the outcome, then resume these callers with the outcome.
         case commit(Few<FlightWaiter>)
@@ -313,9 +322,9 @@ package struct FlightStateMachine: Sendable, Hashable {
         return .restart(next)
     }
 
-    /// Ends a flight for its callers at the deadline, even if the work ignores the cancellation.
+    /// Ends a flight for its callers at the deadline, although the work still runs.
     ///
-    /// - Returns: The callers to answer; `nil` if the flight has ended already.
+    /// - Returns: The callers to answer; `nil` if the machine no longer has the flight.
     package mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
         guard var flight = self.remove(id) else { return nil }
         return flight.waiters.drain()

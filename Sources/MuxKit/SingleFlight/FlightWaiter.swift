@@ -1,7 +1,7 @@
 /// A caller that waits for a flight.
 ///
-/// The waiter is not generic, which keeps waiting cheap. A waiter is in at most one machine. Each waiter is
-/// resumed exactly once, outside the engine's lock and after its removal from the machine.
+/// The waiter is not generic, which keeps waiting cheap. A waiter is in at most one machine. The engine
+/// resumes each waiter exactly once, outside the lock, while the waiter is in no machine.
 @usableFromInline
 package struct FlightWaiter: Sendable, Hashable {
     /// A ``FlightAnswer``.
@@ -12,7 +12,7 @@ package struct FlightWaiter: Sendable, Hashable {
         case caller(LeanContinuation<Answer>)
         /// A caller that waits for several flights.
         case gathering(FlightGathering)
-        /// A caller that has left.
+        /// No caller: a placeholder.
         case left
     }
 
@@ -160,7 +160,7 @@ package protocol ArrivingFlightCaller: FlightCaller {
     /// Answers the waiter or adds the waiter to a machine; called once, in the caller's isolation.
     ///
     /// Must check whether the caller's task is cancelled, under a lock that ``FlightCaller/leave()`` takes,
-    /// too.
+    /// too: `leave` may run before the arrival, and is not called again.
     ///
     /// - Parameters:
     ///   - waiter: The waiter of the caller.
@@ -232,14 +232,14 @@ package final class FlightGathering: Sendable {
     /// - Parameters:
     ///   - first: The ticket of the first waiter; the tickets of further waiters follow.
     ///   - count: The number of waiters, at least 1.
-    ///   - limit: The maximum number of simultaneous waiters, at least 1; further waiters arrive when half of
-    ///     the waiters are answered.
+    ///   - limit: The maximum number of waiters without an answer, at least 1. At the maximum, further
+    ///     waiters arrive when at most half of the maximum is without an answer.
     ///   - isolation: The caller's isolation, in which the caller continues.
     ///   - arrive: See ``ArrivingFlightCaller/arrive(_:mayBeginHere:)``; called once for each waiter, with
     ///     the index. Returns the cleanup after the wait.
     ///   - arrived: Called after each group of arrivals; the flag tells whether the group is the last.
-    ///   - leave: Called when the caller's task is cancelled; must answer all waiters that have arrived and
-    ///     are not answered yet.
+    ///   - leave: Called once when the caller's task is cancelled, possibly before any arrival; must answer
+    ///     all waiters that have arrived and are not answered yet.
     ///   - raise: Called when the priority of the caller's task is escalated during the wait.
     /// - Returns: The answers, in the order of tickets.
     @inlinable

@@ -5,7 +5,8 @@
 @usableFromInline
 struct LateArrivals: Sendable {
     private var firsts: [(number: UInt64, ticket: Ticket)] = []
-    /// The last element of ``firsts``.
+    /// The last element of ``firsts``; (0, 0) while ``firsts`` is empty, because the first change has the
+    /// number 1.
     @usableFromInline var last: (number: UInt64, ticket: Ticket) = (0, 0)
 
     /// The maximum number of recorded changes.

@@ -2,9 +2,9 @@ import Synchronization
 
 /// The graph of flights that wait for flights; a cycle is a deadlock.
 ///
-/// Only calls from within the work of a flight are recorded; other calls cost nothing. A wait is *certain* if
-/// the waiting flight cannot end before the wait ends: the call came from the flight's own task or a child
-/// task. A `Task {}` of a fetch may be awaited or not, so its waits are *possible*:
+/// Only the waits of calls from within the work of a flight are recorded. A wait is *certain* if the waiting
+/// flight cannot end before the wait ends: the call came from the flight's own task or a child task. A flight
+/// may or may not wait for a `Task {}` that its work starts, so the waits of this task are *possible*:
 ///
 /// - A cycle of certain waits is an error at once, for the call that closes the cycle.
 /// - A cycle with a possible wait may resolve without an error. If the cycle still exists when a flight in
@@ -54,8 +54,7 @@ package enum WaitForGraph: Sendable {
     ///   - sameKey: If the other flight has not started, the fenced flights of its key that have callers.
     /// - Returns: `false`, without a record, if the wait would never end, or if too many flights of the key
     ///   are nested.
-    /// - Complexity: O(1) for a flight that has not started, without running flights of its key; see
-    ///   ``WaitTable``.
+    /// - Complexity: O(1) for a flight that has not started, with an empty `sameKey`; see ``WaitTable``.
     @usableFromInline
     static func begin(
         _ id: WaitID,
@@ -83,7 +82,9 @@ package enum WaitForGraph: Sendable {
         self.withTable { table in for ticket in tickets { table.end(WaitID(engine, ticket)) } }
     }
 
-    /// Runs work that several flights wait for; a wait of the work for one of these flights is an error.
+    /// Runs work that several flights wait for; a wait of the work for any of these flights is an error.
+    ///
+    /// The flights must belong to one engine: the identifiers of the flights serve as tickets of the waits.
     static func loading<Result: Sendable>(
         for flights: [WaitForNode],
         _ work: @Sendable @concurrent () async -> Result
@@ -118,7 +119,7 @@ package enum WaitForGraph: Sendable {
     package static var stepCount: Int { self.table.withLock { $0.stepCount } }
 }
 
-/// A flight of any engine.
+/// A flight of any engine, or the common work of several flights (``WaitForGraph/loading(for:_:)``).
 @usableFromInline
 package struct WaitForNode: Sendable, Hashable {
     /// The number of the engine, unique in the process; an address could be reused by a later engine.
@@ -171,10 +172,11 @@ package struct WaitForNode: Sendable, Hashable {
         unsafe self.executor = executor?.asUnownedTaskExecutor()
     }
 
-    /// Whether the flight cannot end before the current task, which is the flight's task or a child task.
+    /// Whether the current task is the flight's task or a child task, so the flight cannot end before the
+    /// current task.
     ///
-    /// A `Task {}` inherits task-locals, but, unlike a child task, not the executor preference (SE-0417). The
-    /// flight may or may not wait for such a task.
+    /// The executor preference decides: a child task inherits the preference, a `Task {}` inherits only the
+    /// task-locals (SE-0417).
     @usableFromInline
     var isAwaited: Bool {
         guard let current = unsafe Self.currentExecutor, let own = unsafe self.executor else { return false }

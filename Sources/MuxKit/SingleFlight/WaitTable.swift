@@ -3,16 +3,15 @@
 /// ``WaitForGraph`` defines certain and possible waits.
 ///
 /// The recorded certain waits form no cycle. So every flight has a *level*, and no flight certainly waits for
-/// a flight of a lower level. A certain wait for a flight of a higher level, or for a flight without certain
-/// waits, closes no cycle. This decision takes O(1), and covers every certain wait for a flight that has not
-/// started.
+/// a flight of a lower level. A certain wait for another flight of a higher level, or for another flight
+/// without certain waits, closes no cycle. This decision takes O(1), and covers every certain wait for a
+/// flight that has not started.
 ///
-/// Any other certain wait requires a backward search through at most max(32, √*m*) waits, where *m* is the
-/// highest number of simultaneous waits so far, and if necessary a forward search, which raises the levels of
-/// the reached flights. If the backward search stops at its limit, the next wait between the same flights is
-/// decided in O(1). A sequence of *m* waits takes O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A
-/// New Approach to Incremental Topological Ordering and Cycle Detection" (2016). The end of a wait changes no
-/// level of a flight with other waits.
+/// Any other certain wait for another flight requires a backward search through at most max(32, √*m*) waits,
+/// where *m* is the highest number of simultaneous waits since the table was last reset (``end(_:)``), and if
+/// necessary a forward search, which raises the levels of the reached flights. *m* new waits take
+/// O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A New Approach to Incremental Topological Ordering
+/// and Cycle Detection" (2016). The end of a wait changes no level of a flight with other waits.
 package struct WaitTable: Sendable {
     private struct Flight: Sendable {
         var node: WaitForNode
@@ -99,7 +98,7 @@ package struct WaitTable: Sendable {
     /// Removes a wait, if present.
     package mutating func end(_ id: WaitForGraph.WaitID) {
         if let place = self.waitPlaces[id] { self.removeWait(at: place) }
-        // A long chain has ended: release its memory.
+        // Releases the memory of a long chain that has ended.
         if self.waitPlaces.isEmpty, self.flights.count > 1_024 {
             self = WaitTable(stepCount: self.stepCount, self.lastMark)
         }
@@ -128,7 +127,7 @@ package struct WaitTable: Sendable {
     ///
     /// - Complexity: O(1) without possible waits, otherwise O(*m* log *m*) for *m* waits.
     package mutating func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {
-        guard self.possibleCount > 0 else { return [:] }
+        guard self.possibleCount > 0 else { return [:] }  // certain waits alone form no cycle
         let places = nodes.compactMap { self.flightPlaces[$0] }
         let cycles = self.components(from: places)
         var tickets: [WaitForNode: [Ticket]] = [:]
@@ -145,7 +144,7 @@ package struct WaitTable: Sendable {
 
     /// Sets levels for a certain wait of the flight at `place` for the flight at `awaited`.
     ///
-    /// - Returns: `false`, with no change, if the wait closes a cycle.
+    /// - Returns: `false`, with no change of levels, if the wait closes a cycle.
     private mutating func order(_ place: Int, before awaited: Int) -> Bool {
         guard place != awaited else { return false }
         let level = self.flights[place].level
@@ -183,8 +182,8 @@ package struct WaitTable: Sendable {
     /// Raises to `level` the flight at `awaited`, and all flights of lower levels that the flight waits for,
     /// directly or indirectly.
     ///
-    /// - Returns: `false`, with no change, if the flight waits for the flight at `place`, or for a flight
-    ///   with the mark `mark`.
+    /// - Returns: `false`, with no change of levels, if the flight certainly waits for the flight at `place`,
+    ///   or for a flight with the mark `mark`, directly or indirectly.
     private mutating func raise(_ awaited: Int, to level: Int, unlessReaching place: Int, or mark: UInt64) -> Bool {
         self.lastMark += 1
         let after = self.lastMark
@@ -206,10 +205,11 @@ package struct WaitTable: Sendable {
         return true
     }
 
-    /// Whether the flight `node` certainly waits for the flight at `place`, or is the same flight.
+    /// Whether the flight `node` certainly waits for the flight at `place`, directly or indirectly, or is the
+    /// same flight.
     private mutating func certainlyWaits(_ node: WaitForNode, forFlightAt place: Int) -> Bool {
         guard let other = self.flightPlaces[node] else { return false }
-        // If the order is possible, ``order(_:before:)`` also sets the levels.
+        // With the result `false`, ``order(_:before:)`` also raises levels; the levels stay valid.
         return !self.order(place, before: other)
     }
 

@@ -4,8 +4,8 @@
 /// number of waiters is less than half of the number of places, rounded down. An array, unlike a dictionary,
 /// returns the waiters in order without a sort.
 ///
-/// Tickets are drawn before arrival, so a waiter may arrive after a waiter with a later ticket; the queue
-/// keeps the order of tickets.
+/// Tickets are drawn before arrival, so a waiter may arrive after a waiter with a later ticket. The insertion
+/// of such a waiter takes O(*n*), any other arrival amortized O(1).
 package struct WaiterQueue: Sendable, Hashable {
     /// By ascending ticket, including waiters that have left.
     private var places = Few<FlightWaiter>()
@@ -56,7 +56,7 @@ package struct WaiterQueue: Sendable, Hashable {
     /// The tickets of all waiters, ascending.
     package var tickets: [Ticket] { self.places.lazy.filter { !$0.hasLeft }.map(\.ticket) }
 
-    /// Adds the waiters of another queue.
+    /// Adds the waiters of another queue, which have other tickets.
     package mutating func merge(_ others: WaiterQueue) {
         self.places = Few((others.places + self.places).filter { !$0.hasLeft }.sorted { $0.ticket < $1.ticket })
         self.count = self.places.count

@@ -47,13 +47,13 @@ package func waiting<Success: Sendable>(
     }
 }
 
-/// Runs `operation` to its end, even if the caller is cancelled.
+/// Runs `operation`, the work of `flight`, to its end, even if the caller is cancelled.
 ///
 /// The operation runs in a separate task, and the call waits for the end of the task. The operation keeps the
 /// caller's isolation, so a non-escaping closure that captures `self` can be passed on.
 ///
-/// The operation is the work of `flight`. With `limit`, if the operation takes longer, `whenTooLong` is
-/// called, and the operation is then cancelled.
+/// With `limit`, if the operation takes longer, `whenTooLong` is called, and the operation is then cancelled;
+/// the call still waits for the end of the operation.
 package func shieldedFromCancellation<Success: Sendable>(
     isolation: isolated (any Actor)? = #isolation,
     for flight: WaitForNode,
