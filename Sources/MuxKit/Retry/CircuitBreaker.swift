@@ -21,6 +21,7 @@ package struct CircuitBreaker: Sendable {
     private var nextTicket: UInt64 = 0
     private var firsts = 0.0
     private var retries = 0.0
+    /// The start of the current window.
     private var window: Moment
     /// The time of the last ``wanted(isRetry:at:)`` or ``retryWanted(at:)``.
     package private(set) var lastUsed: Moment
@@ -77,10 +78,11 @@ package struct CircuitBreaker: Sendable {
         }
     }
 
-    /// Reports the end of a request without information about the host.
+    /// Reports the end of a request without information about the host; after a probe, the next request is
+    /// the probe.
     package mutating func abandoned(_ ticket: UInt64, at now: Moment) {
         guard case .probing(ticket, let pause, _) = self.breaker else { return }
-        self.breaker = .open(until: now, pause: pause)  // the next request is the probe
+        self.breaker = .open(until: now, pause: pause)
     }
 
     private mutating func open(for pause: Duration, at now: Moment) {
@@ -89,13 +91,14 @@ package struct CircuitBreaker: Sendable {
         self.breaker = .open(until: now.advanced(by: pause), pause: next)
     }
 
+    /// Notes a use, and halves the counts for each passed window.
     private mutating func forget(at now: Moment) {
         self.lastUsed = now
         let length = max(self.limits.window, .milliseconds(1))
         let passed = now.duration(since: self.window).secondsValue / length.secondsValue
         guard passed >= 1 else { return }
         self.window = now
-        let factor = Foundation.pow(0.5, min(passed.rounded(.down), 64))
+        let factor = Foundation.pow(0.5, min(passed.rounded(.down), 64))  // at 64, any count is far below 1
         self.firsts *= factor
         self.retries *= factor
     }

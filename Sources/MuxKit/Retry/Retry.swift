@@ -92,8 +92,8 @@ public func retry<Output>(
 /// let data = try await retry(trying: mirrors) { mirror in try await fetch(from: mirror) }
 /// ```
 ///
-/// Each value gets one attempt. After any error except a cancellation, the attempt with the next value starts
-/// without a delay: the `Retry-After` of one server does not apply to the next server.
+/// Each value gets at most one attempt. After any error except a cancellation, the attempt with the next
+/// value starts without a delay: the `Retry-After` of one server does not apply to the next server.
 ///
 /// - Parameters:
 ///   - values: The values, in order of preference.

@@ -26,11 +26,11 @@ public final class RetryBudget: Sendable {
         /// The first pause of an open breaker, doubled with each failed probe; by default 5 seconds.
         public var pause: Duration
 
-        /// The longest pause; by default 5 minutes.
+        /// The longest pause, unless ``pause`` is longer; by default 5 minutes.
         public var maximumPause: Duration
 
-        /// The time until another request is admitted as a probe if the first probe has not ended; by default
-        /// 30 seconds.
+        /// The time until another request is admitted as a probe if the former probe has not ended; by
+        /// default 30 seconds.
         ///
         /// A response to any request closes the breaker.
         public var probeLimit: Duration

@@ -58,7 +58,7 @@ package final class RetryControl: Sendable {
         return self.state.withLock { $0.machine.started(at: now) }
     }
 
-    /// Adds a failed attempt to the history.
+    /// Adds a failed attempt to the history, and returns the attempt with its failure.
     func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryPolicy.Attempt {
         let now = self.loop.time.now
         let (failure, former) = self.state.withLock { state in
@@ -105,6 +105,9 @@ package final class RetryControl: Sendable {
 
     // MARK: - Waiting
 
+    /// Starts the race of the wake-ups of `wait`, and of its end.
+    ///
+    /// Without effect if a demand or a cancellation has ended `wait` before.
     private func race(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) {
         let race = RetryRace { winner in
             self.loop.log(.woken(by: winner.name))
@@ -131,6 +134,8 @@ package final class RetryControl: Sendable {
     ) {
         let now = self.loop.time.now
         let random = self.loop.random()
+        // A further wait is a random delay or the rest of a `Retry-After`: only demands end such a wait
+        // early.
         self.change(wakeUps.filter { $0.wake == .demand }) { $0.woken(wait.id, by: wake, at: now, random: random) }
     }
 
@@ -208,7 +213,7 @@ package final class RetryControl: Sendable {
 package final class RetryRace: Sendable {
     private struct State: Sendable {
         let ended: @Sendable (RetrySignal.WakeUp) -> Void
-        /// Tear down the wake-ups that were set up so far.
+        /// The closures that end the listening of the wake-ups that were set up so far.
         var tearDowns: [@Sendable () -> Void] = []
     }
 
@@ -244,7 +249,7 @@ package final class RetryRace: Sendable {
     }
 }
 
-/// The last 100 failed attempts of one retry, and the last error.
+/// The last 100 failed attempts of one retry, and the last error of any attempt.
 struct RetryHistory: Sendable {
     static let limit = 100
 

@@ -71,7 +71,7 @@ extension RetryError: RetryableError {
 }
 
 extension RetryError: ConnectivityError {
-    /// Whether the host's circuit breaker is open, or the last error is silenceable by default.
+    /// Whether an open circuit breaker ended the retry, or the last error is silenceable by default.
     ///
     /// See ``SilenceableError/isSilenceable(_:)``.
     public var isConnectivityFailure: Bool {

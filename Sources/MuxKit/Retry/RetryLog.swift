@@ -31,10 +31,11 @@ extension RetryLog {
         /// another attempt, or the attempt was not possible.
         case failed(Int, errorType: String?)
 
-        /// The next attempt begins at a wake-up, at the latest after this delay; `nil` without a delay.
+        /// The next attempt begins at a wake-up, at the latest after this delay; `nil` if only a wake-up can
+        /// start the attempt.
         case waiting(Duration?)
 
-        /// The wake-up with this name ended the wait.
+        /// The wake-up with this name ended the wait; a random delay may follow.
         case woken(by: String)
 
         /// The retry succeeded.
@@ -57,7 +58,7 @@ extension RetryLog.Event: CustomStringConvertible {
         switch self {
         case .attempt(let index): "retry: attempt \(index) begins"
         case .failed(let index, let type?): "retry: attempt \(index) failed with an error of type \(type)"
-        case .failed(let index, nil): "retry: attempt \(index) ended without an output and without an error"
+        case .failed(let index, nil): "retry: attempt \(index) ended without a final output and without an error"
         case .waiting(let time?): "retry: waiting for \(ErrorText.time(time))"
         case .waiting(nil): "retry: waiting for a wake-up"
         case .woken(let name): "retry: woken by \(name)"

@@ -8,6 +8,7 @@ package struct RetryLoop: Sendable {
     package var providers: [RetryProvider]
     package var log: RetryLog
     package let time: TimeSource
+    /// Returns a number from 0 to 1, which selects a random delay.
     package let random: @Sendable () -> Double
     package let spawn: TaskLauncher
 
@@ -104,7 +105,7 @@ package struct RetryLoop: Sendable {
         throw self.gaveUp(.hostDown, attempt.index, control)
     }
 
-    /// Suspends until the next attempt is due.
+    /// Suspends until the next attempt is due; throws if no further attempt is permitted.
     private nonisolated(nonsending) func wait(
         after failure: RetryPolicy.Attempt,
         _ plan: RetryProvider.Plan,

@@ -19,7 +19,9 @@ public struct RetryPolicy: Sendable, Hashable {
     /// The random part of each delay.
     public var jitter: RetryPolicy.Jitter
 
-    /// The longest delay before jitter; by default 6 hours.
+    /// The longest delay of the ``backoff``, before jitter; by default 6 hours.
+    ///
+    /// A `Retry-After` or ``RetryProvider/Plan/after(_:)`` may delay an attempt longer.
     public var maximumDelay: Duration
 
     /// The latest start of an attempt, measured from the start of the first attempt; `nil` for no limit.
@@ -47,7 +49,7 @@ public struct RetryPolicy: Sendable, Hashable {
     /// Whether work that is not idempotent, such as a `POST`, is retried; by default `false`.
     public var repeatsUnsafeWork: Bool
 
-    /// The status codes that are retried; by default 408, 425, 429, 500, 502, 503 and 504.
+    /// The status codes that permit a retry; by default 408, 425, 429, 500, 502, 503 and 504.
     public var retriedStatuses: Set<Int>
 
     /// The status codes that are not retried, even if in ``retriedStatuses``; by default empty.
@@ -199,7 +201,8 @@ extension RetryPolicy: Codable {
         try decode(.refusedStatuses, into: &self.refusedStatuses)
     }
 
-    /// Encodes every member, durations in the format of the standard library.
+    /// Encodes all members except a `maximumDuration` of `nil`, durations in the format of the standard
+    /// library.
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: CodingKeys.self)
         try container.encode(self.maxAttempts, forKey: .maxAttempts)

@@ -5,8 +5,8 @@
 /// ```
 ///
 /// Providers are called in order until the first plan other than ``RetryProvider/Plan/pass``. If all
-/// providers pass, the error and the policy decide. No provider is called for a cancellation, and no provider
-/// can raise the number of attempts.
+/// providers pass, the error and the policy decide. No provider is called after a cancellation, or if
+/// ``RetryingOperation/Run/end(throwing:_:)`` has decided. No provider can raise the number of attempts.
 public struct RetryProvider: Sendable {
     /// Decides about a failed attempt; called outside of all locks, in the task of the retry.
     public let plan: @Sendable (RetryPolicy.Attempt) -> RetryProvider.Plan
@@ -37,14 +37,14 @@ extension RetryProvider {
 
         /// Another attempt after the policy's delay, or at an earlier wake-up.
         ///
-        /// The end of a `Retry-After` delays the attempt, except after ``RetrySignal/WakeUp/signal(_:)`` or a
-        /// call of a method of ``RetryingOperation``. A `Retry-After` longer than
-        /// ``RetryPolicy/maximumRetryAfter`` ends the retry.
+        /// The attempt does not start before the end of a `Retry-After`, except after
+        /// ``RetrySignal/WakeUp/signal(_:)`` or a call of a method of ``RetryingOperation``. A `Retry-After`
+        /// longer than ``RetryPolicy/maximumRetryAfter`` ends the retry.
         case retry
 
         /// Another attempt after this delay, without jitter, or at an earlier wake-up.
         ///
-        /// If the delay would exceed the policy's ``RetryPolicy/maximumDuration``, the retry ends at once.
+        /// If the delay would end after the policy's ``RetryPolicy/maximumDuration``, the retry ends at once.
         case after(Duration)
 
         /// Another attempt at the first of the given wake-ups.

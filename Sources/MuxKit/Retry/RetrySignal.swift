@@ -17,9 +17,9 @@ public final class RetrySignal: Sendable {
     public init() {}
 
     /// Ends every current wait for the signal and starts the next attempt, even before the end of a
-    /// `Retry-After`.
+    /// `Retry-After`; a retry beyond its ``RetryPolicy/maximumDuration`` ends instead.
     ///
-    /// - Returns: The number of ended waits.
+    /// - Returns: The number of notified waits.
     @discardableResult
     public func retryNow() -> Int {
         let waits = self.waits.receivers(of: .sole)
@@ -35,10 +35,9 @@ extension RetrySignal {
     /// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
     /// ```
     ///
-    /// The first wake-up ends the wait, and each wake-up is torn down exactly once. After an event that may
-    /// end many waits at once (reachability, success on a host, a notification, a sequence, a custom event),
-    /// the next attempt starts after a short random delay, ``RetryPolicy/wakeJitter``. The wake-ups
-    /// ``after(_:)`` and ``signal(_:)`` have no such delay.
+    /// The first wake-up ends the wait. After an event that may end many waits at once (reachability, success
+    /// on a host, a notification, a sequence, a custom event), the next attempt starts after a random delay
+    /// of up to ``RetryPolicy/wakeJitter``. The wake-ups ``after(_:)`` and ``signal(_:)`` have no such delay.
     public struct WakeUp: Sendable {
         package typealias SetUp =
             @Sendable (_ loop: RetryLoop, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void
@@ -84,7 +83,7 @@ extension RetrySignal {
             }
         }
 
-        /// Wakes when the sequence produces an element; its end or an error does not wake.
+        /// Wakes when the sequence produces an element; the end or an error of the sequence does not wake.
         ///
         /// - Parameter makeSequence: Makes the sequence for each wait.
         /// - Returns: The wake-up.
@@ -112,7 +111,7 @@ extension RetrySignal {
         /// ```
         ///
         /// **Concurrent calls.** Each wait calls `setUp` at most once, and then the returned closure exactly
-        /// once, at every kind of end: this wake-up or another wake-up, the deadline, a replacement of the
+        /// once, for any end of the wait: this wake-up or another wake-up, the deadline, a replacement of the
         /// wait, or a cancellation. Neither closure may block the calling thread.
         ///
         /// - Parameters:

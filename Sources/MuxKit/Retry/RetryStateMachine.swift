@@ -1,12 +1,13 @@
-/// Decides the next step after each attempt: a wait, another attempt, or the end.
+/// Decides the next step after a failed attempt and after a wait: a wait, another attempt, or the end.
 package struct RetryStateMachine: Sendable {
     /// A decision about a failure.
     package enum Verdict: Sendable, Equatable {
         /// No further attempt.
         case never
-        /// Another attempt after the policy's delay, and not before `retryAfter`.
+        /// Another attempt after the policy's delay or an early wake-up; only a demand starts the attempt
+        /// before the end of `retryAfter`.
         case retry(retryAfter: Duration?)
-        /// Another attempt after this delay.
+        /// Another attempt after this delay or an early wake-up.
         case after(Duration)
         /// Another attempt at a wake-up.
         case whenWoken
@@ -14,7 +15,7 @@ package struct RetryStateMachine: Sendable {
 
     /// The cause of the end of a wait.
     package enum Wake: Sendable, Equatable {
-        /// The deadline or the limit of the wait.
+        /// The deadline or the limit of the wait, or ``RetrySignal/WakeUp/after(_:)``.
         case time
         /// An event that may end many waits at once.
         case signal
@@ -29,7 +30,8 @@ package struct RetryStateMachine: Sendable {
         package let deadline: Moment?
         /// The time at which a wait without a deadline ends the retry; `nil` for never.
         let limit: Moment?
-        /// The earliest start of the next attempt, except after a demand: the end of a `Retry-After`.
+        /// The earliest start of the next attempt, except after a demand: the end of a `Retry-After`, or
+        /// otherwise the start of the wait.
         let floor: Moment
 
         /// The end of the wait if no wake-up occurs: ``deadline`` or ``limit``; `nil` for never.
@@ -173,8 +175,8 @@ package struct RetryStateMachine: Sendable {
     ///   - wake: The cause.
     ///   - now: The current time.
     ///   - random: From 0 to 1; selects the delay after an early wake-up.
-    /// - Returns: ``WaitAction/wait(_:)`` for the random delay after a wake-up, or for the rest of a
-    ///   `Retry-After`. Of the wake-ups, only demands end this wait.
+    /// - Returns: The next step. ``WaitAction/wait(_:)`` is the random delay after a signal, or the rest of a
+    ///   `Retry-After`; the caller lets only demands end this wait early.
     package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WaitAction {
         guard self.phase == .waiting, let wait = self.lastWait, wait.id == id else { return .ignore(self.phase) }
         let next = self.nextStart(after: wait, wake, at: now, random: random)
@@ -196,19 +198,20 @@ package struct RetryStateMachine: Sendable {
         case .signal:
             let left = self.timeLeft(at: now)
             let jitter = RetryPolicy.Jitter.full.applied(to: self.policy.wakeJitter, below: left, random: random)
+            // A signal does not delay the attempt beyond the deadline.
             let put = now.advanced(by: jitter)
             return max(min(put, max(wait.deadline ?? put, now)), wait.floor)
         }
     }
 
-    /// Demands the next attempt now.
+    /// Demands the next attempt now; after ``latestStart``, the demand ends the retry.
     package mutating func demanded(at now: Moment) -> WaitAction {
         guard let wait = self.lastWait else { return .ignore(self.phase) }
         return self.woken(wait.id, by: .demand, at: now, random: 0)
     }
 
     /// Demands another wait in place of the current wait: for `delay`, or until a wake-up if `delay` is
-    /// `nil`.
+    /// `nil`. The new wait may end before the end of a `Retry-After`.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> WaitAction {
         guard self.phase == .waiting else { return .ignore(self.phase) }
         let deadline = delay.map { now.advanced(by: max($0, .zero)) }

@@ -1,6 +1,6 @@
 public import Foundation
 
-/// Retries operations of any class, with a new instance for each attempt.
+/// Retries operations of any class, with a new instance for each attempt after the first.
 ///
 /// ```swift
 /// let upload = RetryableOperationWrapper(

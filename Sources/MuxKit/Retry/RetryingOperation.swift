@@ -2,7 +2,7 @@ public import Foundation
 
 /// An operation for an `OperationQueue` with retries after transient errors.
 ///
-/// The equivalent of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``.
+/// The equivalent of ``retry(_:on:wakingOn:providers:while:log:clock:operation:)``, without `while`.
 ///
 /// ```swift
 /// let download = RetryingOperation<Data>(.web) { run in
@@ -26,9 +26,10 @@ public import Foundation
 /// **Concurrent calls.** All members can be called from any thread.
 ///
 /// **Cancellation.** No attempt begins after a cancellation, except an attempt that was about to begin;
-/// ``Run/isCancelled`` is then `true`. A waiting operation finishes before `cancel()` returns. With a running
-/// attempt, the operation finishes at the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the
-/// attempt early. The ``result`` is a `CancellationError`, or the output of a successful last attempt.
+/// ``Run/isCancelled`` is then `true`. A waiting operation finishes before `cancel()` returns, and an
+/// operation that has not started finishes at its start. With a running attempt, the operation finishes at
+/// the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the attempt early. The ``result`` is a
+/// `CancellationError`, or the output of a successful last attempt.
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -203,7 +204,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         self.finish(result)
     }
 
-    /// Ends the operation: at once during a wait, otherwise at the end of the current attempt.
+    /// Ends the operation: at once during a wait, at the end of a running attempt, or at the start of the
+    /// operation.
     public override func cancel() {
         super.cancel()
         // Finish here, before the loop ends on another thread: the operation must have finished when
@@ -220,6 +222,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
             return !state.isEnding
         }
         guard isFirst else { return }
+        // Outside the lock: observers read the properties, which take the lock.
         self.willChangeValue(forKey: "isExecuting")
         self.willChangeValue(forKey: "isFinished")
         self.state.withLock { state in
@@ -240,6 +243,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
             return state.open?.onCancel
         }
         withExtendedLifetime(former) {}
+        // `cancel()` may have run before the handler was stored.
         if self.isCancelled { self.callOnCancel() }
     }
 

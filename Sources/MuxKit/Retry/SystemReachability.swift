@@ -3,7 +3,7 @@
 /// - On Apple platforms the monitor uses `NWPathMonitor`.
 /// - On Linux the monitor follows the kernel's routing table: the network is reachable with a default route.
 ///   A container without a default route counts as offline.
-/// - On other platforms no state is ever reported.
+/// - On other platforms, and if Linux refuses the socket, no state is reported.
 ///
 /// All watches share one watch of the system, from the first watch to the end of the last. No thread is
 /// blocked.
@@ -36,14 +36,14 @@ package final class SystemReachability: Sendable {
     private let state = Locked(State())
     private let start: Start
 
-    /// - Parameter start: Starts to watch the system, and returns a closure that ends the watch. Must not
-    ///   call `changed` before the return, because a lock is held.
+    /// - Parameter start: Starts to watch the system, and returns a closure that ends the watch; `nil` if the
+    ///   system cannot be watched. Must not call `changed` before the return, because a lock is held.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
     /// Starts to watch.
     ///
-    /// - Parameter changed: Called with the current state, then with each change; on a system thread, or on a
-    ///   thread that calls this method.
+    /// - Parameter changed: Called with the current state as soon as known, then with each change; on a
+    ///   system thread, or on a thread that calls this method.
     /// - Returns: A closure that ends the watch; further calls have no effect.
     package func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
@@ -130,6 +130,7 @@ extension RetrySignal.WakeUp {
 
 /// A parser of Linux's routing tables.
 package enum KernelRoutes {
+    // `RTF_UP` and `RTF_REJECT` of `linux/route.h`.
     private static let up = 0x1
     private static let reject = 0x200
 

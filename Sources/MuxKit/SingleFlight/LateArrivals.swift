@@ -5,8 +5,7 @@
 @usableFromInline
 struct LateArrivals: Sendable {
     private var firsts: [(number: UInt64, ticket: Ticket)] = []
-    /// The last element of ``firsts``; (0, 0) while ``firsts`` is empty, because the first change has the
-    /// number 1.
+    /// The last element of ``firsts``; (0, 0) while ``firsts`` is empty: no change has the number 0.
     @usableFromInline var last: (number: UInt64, ticket: Ticket) = (0, 0)
 
     /// The maximum number of recorded changes.

@@ -75,8 +75,8 @@ package enum NetworkPath {
         var buffer = [UInt8](repeating: 0, count: 8_192)
         while true {
             let count = unsafe buffer.withUnsafeMutableBytes { unsafe recv(socket, $0.baseAddress, $0.count, 0) }
-            // Reading continues after EINTR, and after ENOBUFS, which reports lost messages; any other error
-            // ends the loop.
+            // The loop continues after EINTR, and after ENOBUFS, which reports lost messages; any other
+            // error, such as EAGAIN for an empty socket, ends the loop.
             guard count > 0 || errno == EINTR || errno == ENOBUFS else { return }
         }
     }
