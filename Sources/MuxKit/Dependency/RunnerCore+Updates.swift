@@ -16,12 +16,12 @@ extension RunnerCore {
     }
 
     /// Changes the machine, and ends the wait of all callers; see
-    /// ``FlightEngine/dismissed(cancelling:where:_:)``.
+    /// ``FlightEngine/dismissCallers(cancelling:where:_:)``.
     private func dismissed<R: Sendable>(
         cancelling: Bool,
         _ change: (inout Machine) -> (Result<VersionedDependency, any Error>?, R)
     ) -> (R, resumeWaiters: @Sendable () -> Void) {
-        let ((result, former), resumeWaiters) = self.engine.dismissed(cancelling: cancelling) { state in
+        let ((result, former), resumeWaiters) = self.engine.dismissCallers(cancelling: cancelling) { state in
             let former = state
             let (answer, result) = change(&state.machine)
             return (answer, (result, former))

@@ -113,7 +113,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.engine = FlightEngine(state, options, time: time, spawn: spawn)
         self.engineState = self.engine.engineState
         guard let update else { return }
-        self.engine.flies { [weak self] _, flight in
+        self.engine.setWork { [weak self] _, flight in
             guard let beginning = self?.updateBegins(flight) else { return }
             let result = await Result<_, any Error> { try await update(beginning.failed, beginning.session) }
             self?.land(flight, result, since: beginning)
@@ -166,7 +166,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
         var isNeeded = true
-        let begins = self.engine.workBegins(flight, of: .sole) { state, _, _, _ in
+        let begins = self.engine.beginWork(flight, of: .sole) { state, _, _, _ in
             isNeeded = state.machine.needsUpdate(parentEpoch: parentEpoch)
             beginning.failed = state.machine.current(parentEpoch: parentEpoch)
             beginning.session = state.machine.session

@@ -99,7 +99,7 @@ package protocol JobSchedule: TaskExecutor {
     /// Announces that a job will arrive soon, possibly from another thread; returns at once.
     ///
     /// The current job causes the arrival. The schedule starts no other job before the arrival.
-    func awaitArrival()
+    func announceArrival()
 }
 
 /// Runs `operation` to its end even if the caller is cancelled; `started` receives the task of `operation`.

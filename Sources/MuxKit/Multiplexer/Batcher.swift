@@ -52,7 +52,7 @@ final class Batcher<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         self.fetch = fetch
         let options = Engine.Options(name: "mux.batch", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), options, time: time, spawn: spawn)
-        self.engine.flies { [weak self] batch, flight in await self?.fly(batch, flight) }
+        self.engine.setWork { [weak self] batch, flight in await self?.fly(batch, flight) }
     }
 
     /// Adds `key` to a batch, and returns the key's value.

@@ -110,7 +110,7 @@ extension MultiplexerCore {
         var former: FormerSlot<Value>?
         var (isCancelled, hasChanges) = (false, false)
         let isUnread = loaded?.isUnread ?? false
-        let begins = self.engine.workBegins(flight, of: key) { state, wasFenced, wasCancelled, _ in
+        let begins = self.engine.beginWork(flight, of: key) { state, wasFenced, wasCancelled, _ in
             isCancelled = wasCancelled
             guard !isCancelled else { return }
             state.countFetch(of: key)

@@ -134,7 +134,7 @@ extension MultiplexerCore {
                 },
                 joined: { state, isRunning in
                     if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
-                    if isRunning { state.arrivals.joined(ticket, at: core.repository.tagLog.lastNumber) }
+                    if isRunning { state.arrivals.recordJoin(ticket, at: core.repository.tagLog.lastNumber) }
                     if let options {
                         state.waiterOptions[ticket] = WaiterOptions<Value>(
                             limits: limits,

@@ -17,7 +17,7 @@ extension MultiplexerCore: SessionParticipant {
     // MARK: - Sign-out
 
     package func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
-        let (former, resumeWaiters) = self.engine.dismissed(cancelling: true) { state in
+        let (former, resumeWaiters) = self.engine.dismissCallers(cancelling: true) { state in
             state.session &+= 1
             state.discardCount &+= 1
             let former = state.disk.sessionEnded()
@@ -46,7 +46,7 @@ extension MultiplexerCore: SessionParticipant {
     ///   and changed keys.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
         guard let users, users.are(of: user.group) else { return nil }
-        let ((keys, former, work), resumeWaiters) = self.engine.dismissed(cancelling: true) {
+        let ((keys, former, work), resumeWaiters) = self.engine.dismissCallers(cancelling: true) {
             users.key($0, isOf: user)
         } _: { state in
             let layered = state.layers.keys.filter { users.key($0, isOf: user) }

@@ -92,7 +92,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.coarseClock = CoarseClock(repository.time)
         self.flightsAtOnce = flightsAtOnce
         self.tellsHits = self.memory.tellsHits
-        self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
+        self.engine.setWork { [weak self] key, flight in await self?.fly(key, flight) }
         self.memory.participant = self
         self.order.store(repository.attach(self), ordering: .relaxed)
     }
@@ -109,7 +109,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @inline(__always)
     func specialiseFlights() {
         guard !self.hasSpecialisedFlights.load(ordering: .relaxed) else { return }
-        self.engine.flies { [weak self] key, flight in await self?.fly(key, flight) }
+        self.engine.setWork { [weak self] key, flight in await self?.fly(key, flight) }
         self.hasSpecialisedFlights.store(true, ordering: .relaxed)
     }
 

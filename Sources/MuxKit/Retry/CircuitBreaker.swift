@@ -23,7 +23,7 @@ package struct CircuitBreaker: Sendable {
     private var retries = 0.0
     /// The start of the current window.
     private var window: Moment
-    /// The time of the last ``wanted(isRetry:at:)`` or ``retryWanted(at:)``.
+    /// The time of the last ``admitRequest(isRetry:at:)`` or ``admitRetry(at:)``.
     package private(set) var lastUsed: Moment
 
     package init(_ limits: RetryBudget.Limits, at now: Moment) {
@@ -38,8 +38,8 @@ package struct CircuitBreaker: Sendable {
     /// Asks for admission of a request.
     ///
     /// - Returns: The ticket of the request, whose end must be reported; `nil` to refuse the request.
-    package mutating func wanted(isRetry: Bool, at now: Moment) -> UInt64? {
-        self.forget(at: now)
+    package mutating func admitRequest(isRetry: Bool, at now: Moment) -> UInt64? {
+        self.halveCounts(at: now)
         switch self.breaker {
         case .closed: break
         case .open(let until, let pause), .probing(_, let pause, let until):
@@ -55,8 +55,8 @@ package struct CircuitBreaker: Sendable {
     /// Asks for permission of a retry.
     ///
     /// - Returns: Whether the limits permit the retry; a permitted retry is counted.
-    package mutating func retryWanted(at now: Moment) -> Bool {
-        self.forget(at: now)
+    package mutating func admitRetry(at now: Moment) -> Bool {
+        self.halveCounts(at: now)
         let share = self.limits.share.isNaN ? 0 : max(self.limits.share, 0)
         guard self.retries + 1 <= max(Double(self.limits.minimumRetries), self.firsts * share) else { return false }
         self.retries += 1
@@ -92,7 +92,7 @@ package struct CircuitBreaker: Sendable {
     }
 
     /// Notes a use, and halves the counts for each passed window.
-    private mutating func forget(at now: Moment) {
+    private mutating func halveCounts(at now: Moment) {
         self.lastUsed = now
         let length = max(self.limits.window, .milliseconds(1))
         let passed = now.duration(since: self.window).secondsValue / length.secondsValue
@@ -169,11 +169,11 @@ extension RetryPolicy {
 
         /// Admits a request; `nil` if the breaker refuses the request.
         func admit(isRetry: Bool) -> Admission? {
-            self.withBreaker { $0.wanted(isRetry: isRetry, at: $1) }.map { Admission(host: self, ticket: $0) }
+            self.withBreaker { $0.admitRequest(isRetry: isRetry, at: $1) }.map { Admission(host: self, ticket: $0) }
         }
 
         /// Whether the budget permits a retry; a permitted retry is counted.
-        func permitsRetry() -> Bool { self.withBreaker { $0.retryWanted(at: $1) } }
+        func permitsRetry() -> Bool { self.withBreaker { $0.admitRetry(at: $1) } }
     }
 }
 

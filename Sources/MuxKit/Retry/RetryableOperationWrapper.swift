@@ -97,7 +97,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
             }
             end.addDependency(inner)
             run.onCancel { inner.cancel() }
-            attemptEnds.addOperation(end)
+            attemptEndQueue.addOperation(end)
             queue.addOperation(inner)
         }
     }
@@ -107,4 +107,4 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
 }
 
 /// Ends the attempts: an end in the caller's queue would not run after `cancelAllOperations()`.
-private let attemptEnds = OperationQueue()
+private let attemptEndQueue = OperationQueue()

@@ -273,7 +273,7 @@ package final class SharedStoreClient: Sendable {
         late: @escaping @Sendable (SharedStoreClient, R) -> Void = { _, _ in }
     ) async throws -> R {
         let start = self.time.now
-        guard let ticket = self.state.withLock({ $0.breaker.wanted(isRetry: false, at: start) }) else {
+        guard let ticket = self.state.withLock({ $0.breaker.admitRequest(isRetry: false, at: start) }) else {
             throw MuxError.sharedStoreUnavailable
         }
         let store = self.store

@@ -14,7 +14,7 @@ extension FlightEngine {
         _ change: (inout State) -> sending R
     ) -> sending R {
         let (result, action) = self.withEngineState { engineState in
-            (change(&engineState.state), engineState.withMachine(of: key) { $0.fenced(dismissing: error != nil) })
+            (change(&engineState.state), engineState.withMachine(of: key) { $0.fenceFlights(dismissing: error != nil) })
         }
         self.carryOut([action], answering: error.map(Result.failure))
         return result
@@ -29,7 +29,7 @@ extension FlightEngine {
     package func fenceIf(_ key: Key, _ change: (inout State) -> Bool) -> Bool {
         let action = self.withEngineState { engineState -> FlightStateMachine.FenceAction? in
             guard change(&engineState.state) else { return nil }
-            return engineState.withMachine(of: key) { $0.fenced(dismissing: false) }
+            return engineState.withMachine(of: key) { $0.fenceFlights(dismissing: false) }
         }
         guard let action else { return false }
         self.cancel(action.cancel)
@@ -42,7 +42,7 @@ extension FlightEngine {
         _ change: (inout State) -> sending R
     ) -> sending R {
         let (result, actions) = self.withEngineState { engineState in
-            (change(&engineState.state), engineState.fenced(dismissing: error != nil))
+            (change(&engineState.state), engineState.fenceFlights(dismissing: error != nil))
         }
         self.carryOut(actions, answering: error.map(Result.failure))
         return result
@@ -67,14 +67,14 @@ extension FlightEngine {
     ///     unchanged; and the result for the caller of this method.
     /// - Returns: The second element of the pair; and a closure that answers the callers and cancels the
     ///   flights, to be called once.
-    package func dismissed<R>(
+    package func dismissCallers<R>(
         cancelling: Bool,
         where isConcerned: (Key) -> Bool = { _ in true },
         _ change: (inout State) -> sending (Result<Output, any Error>?, R)
     ) -> sending (R, resumeWaiters: @Sendable () -> Void) {
         let (actions, (answer, result)) = self.withEngineState { engineState in
             let answer = change(&engineState.state)
-            return (answer.0 == nil ? [] : engineState.fenced(dismissing: true, where: isConcerned), answer)
+            return (answer.0 == nil ? [] : engineState.fenceFlights(dismissing: true, where: isConcerned), answer)
         }
         return (result, { self.carryOut(actions, answering: answer, cancelling: cancelling) })
     }
@@ -168,14 +168,14 @@ extension FlightEngine: Inspectable {
 extension FlightEngine.EngineState {
     /// Fences all flights of the selected keys, ordered by the oldest flight of each key, because the order
     /// of a dictionary is random.
-    fileprivate mutating func fenced(
+    fileprivate mutating func fenceFlights(
         dismissing: Bool,
         where isConcerned: (Key) -> Bool = { _ in true }
     ) -> [FlightStateMachine.FenceAction] {
         // A list of keys: a list of machines would retain the machines, and each change would copy a machine.
         let keys = self.machines.filter { isConcerned($0.key) }
             .sorted { ($0.value.firstFlight ?? 0) < ($1.value.firstFlight ?? 0) }.map(\.key)
-        return keys.map { key in self.withMachine(of: key) { $0.fenced(dismissing: dismissing) } }
+        return keys.map { key in self.withMachine(of: key) { $0.fenceFlights(dismissing: dismissing) } }
     }
 
     fileprivate var waiterCount: Int { self.machines.values.reduce(0) { $0 + $1.waiterCount } }

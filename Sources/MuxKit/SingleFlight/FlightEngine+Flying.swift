@@ -73,7 +73,7 @@ extension FlightEngine {
     /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not call
     ///   ``land(_:of:failed:at:late:settle:always:)``.
     @inlinable
-    package func workBegins(
+    package func beginWork(
         _ flight: FlightID,
         of key: Key,
         withTickets: Bool = false,
@@ -83,7 +83,7 @@ extension FlightEngine {
             var wasFenced = false
             let isToBegin = engineState.withMachine(of: key) { machine in
                 wasFenced = machine.currentFlight != flight
-                return machine.workBegins(flight)
+                return machine.beginWork(flight)
             }
             guard isToBegin else {
                 let ended = engineState.running.removeValue(forKey: flight)
@@ -109,9 +109,9 @@ extension FlightEngine {
             return []
         }
         let waiting = Set(machine.currentTickets)
-        let stuck = WaitForGraph.moved(waiting, from: self.node(flight), to: self.node(next))
+        let stuck = WaitForGraph.moveWaits(waiting, from: self.node(flight), to: self.node(next))
         guard !stuck.isEmpty else { return [] }
-        return engineState.withMachine(of: key) { $0.taken(stuck, from: next) }
+        return engineState.withMachine(of: key) { $0.removeWaiters(stuck, from: next) }
     }
 
     @usableFromInline
@@ -227,18 +227,18 @@ extension FlightEngine {
             ended = engineState.running.removeValue(forKey: flight)
             let next = self.nextID()
             let first = late(&engineState.state)
-            switch engineState.withMachine(of: key, { $0.ended(flight, failed: failed, next: next, late: first) }) {
+            switch engineState.withMachine(of: key, { $0.endFlight(flight, failed: failed, next: next, late: first) }) {
             case .ignore: stuck = self.moveWaits(from: flight, of: key, in: &engineState)
             case .commit(let callers): keep(callers, settle(&engineState.state, true))
             case .answer(let callers): keep(callers, settle(&engineState.state, false))
             case .answerAndRestart(let callers, let next):
                 stuck = self.moveWaits(from: flight, of: key, in: &engineState)
                 let priority = ended?.priority ?? FlightPriority(.medium)
-                if let next { launch = engineState.begins(next, of: key, priority, until: deadline) }
+                if let next { launch = engineState.registerFlight(next, of: key, priority, until: deadline) }
                 keep(callers, settle(&engineState.state, false))
             case .restart(let next):
                 stuck = self.moveWaits(from: flight, of: key, in: &engineState)
-                if let ended { launch = engineState.begins(next, of: key, ended.priority, until: deadline) }
+                if let ended { launch = engineState.registerFlight(next, of: key, ended.priority, until: deadline) }
             }
             always(&engineState.state)
         }

@@ -37,7 +37,7 @@ extension FlightEngine {
     func startWaitLimit(
         of callers: [(Ticket, Key)],
         _ duration: Duration,
-        _ instead: @escaping Instead
+        _ instead: @escaping AnswerAtLimit
     ) -> Task<Void, Never> {
         let time = self.time
         return self.spawn(name: "mux.patience") { [weak self] in
@@ -46,13 +46,13 @@ extension FlightEngine {
         }
     }
 
-    private func waitLimitPassed(of ticket: Ticket, _ key: Key, _ instead: Instead) {
+    private func waitLimitPassed(of ticket: Ticket, _ key: Key, _ instead: AnswerAtLimit) {
         let now = self.time.now
         let (action, result) = self.withEngineState {
             engineState -> (FlightStateMachine.LeaveAction, Result<Output, any Error>?) in
             guard let result = instead(&engineState.state, key, ticket, now) else { return (.ignore, nil) }
             WaitForGraph.end(WaitForGraph.WaitID(self.number, ticket))
-            return (engineState.withMachine(of: key) { $0.left(ticket, abandonment: .finish) }, result)
+            return (engineState.withMachine(of: key) { $0.removeWaiter(ticket, abandonment: .finish) }, result)
         }
         if let result { self.carryOut(action, answering: result.map(Landing.output), key, ticket) }
     }
@@ -114,7 +114,7 @@ extension FlightEngine {
                 let (flight, key) = (deadline.flight, deadline.key)
                 let ticketsInCycle = cycles[self.node(flight)] ?? []
                 if !ticketsInCycle.isEmpty {
-                    stuck += engineState.withMachine(of: key) { $0.taken(ticketsInCycle, from: flight) }
+                    stuck += engineState.withMachine(of: key) { $0.removeWaiters(ticketsInCycle, from: flight) }
                 }
                 let isCurrent = engineState.machines[key]?.currentFlight == flight
                 guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }

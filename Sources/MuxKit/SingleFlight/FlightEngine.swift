@@ -35,7 +35,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answerAndFly(Output)
         /// Wait for a flight; if the wait takes longer than the duration, return the answer of the closure,
         /// if any.
-        case flyNoLonger(than: Duration, Instead)
+        case flyNoLonger(than: Duration, AnswerAtLimit)
         /// Fail without a flight.
         case fail(any Error)
         /// Wait for a flight.
@@ -45,10 +45,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// Returns, under the lock, the answer to a caller at its wait limit; `nil` if the caller has to continue
     /// waiting.
     @usableFromInline
-    package typealias Instead = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
+    package typealias AnswerAtLimit = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
 
     /// Does the work of a flight in a task of the engine, and calls
-    /// ``land(_:of:failed:at:late:settle:always:)`` at the end, unless ``workBegins(_:of:withTickets:_:)`` or
+    /// ``land(_:of:failed:at:late:settle:always:)`` at the end, unless ``beginWork(_:of:withTickets:_:)`` or
     /// ``answerEarly(_:of:_:)`` reports the end of the flight.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
@@ -149,7 +149,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
         /// Registers a flight, at the priority of its first caller.
         @inlinable
-        mutating func begins(
+        mutating func registerFlight(
             _ flight: FlightID,
             of key: Key,
             _ priority: FlightPriority,
@@ -231,7 +231,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     /// Sets the work of flights without a leading caller; the first call must precede the first arrival.
     @usableFromInline
-    package func flies(with work: @escaping Work) { self.engineState.withLock { $0.work = work } }
+    package func setWork(_ work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 
     @inlinable
     package func node(_ flight: FlightID) -> WaitForNode { WaitForNode(engine: self.number, flight: flight) }
@@ -361,7 +361,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let caller = FlightContext.ofTask
         let isCertain = caller?.isAwaited ?? false
         var wait: WaitForGraph.WaitID?
-        var waitLimit: (Duration, Instead)?
+        var waitLimit: (Duration, AnswerAtLimit)?
         var notice: (@Sendable () -> Void)?
         // Variables, as in ``land(_:of:failed:at:late:settle:always:)``.
         var (answer, launch): (Answer?, Launch?)
@@ -381,8 +381,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return
             case .answerAndFly(let output):
                 answer = Answer(.success(.output(output)))
-                if engineState.withMachine(of: key, { $0.begun(ticket) }) {
-                    launch = engineState.begins(ticket, of: key, priority, until: deadline)
+                if engineState.withMachine(of: key, { $0.startFlight(ticket) }) {
+                    launch = engineState.registerFlight(ticket, of: key, priority, until: deadline)
                 }
                 return
             case .flyNoLonger(let duration, let instead): waitLimit = (duration, instead)
@@ -395,12 +395,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 answer = Answer(.failure(CancellationError()))
                 // Not for a caller within a flight: the caller may be cancelled because that flight is
                 // cancelled, and that flight may be the flight of `key`.
-                if mustFinish, caller == nil, engineState.withMachine(of: key, { $0.mustFlyWithout(waiter) }) {
-                    launch = engineState.begins(ticket, of: key, priority, until: deadline)
+                if mustFinish, caller == nil, engineState.withMachine(of: key, { $0.keepFlight(without: waiter) }) {
+                    launch = engineState.registerFlight(ticket, of: key, priority, until: deadline)
                 }
                 return
             }
-            if leads, engineState.withMachine(of: key, { $0.begun(ticket) }) {
+            if leads, engineState.withMachine(of: key, { $0.startFlight(ticket) }) {
                 answer = Answer(.success(.lead(ticket)))
                 return
             }
@@ -422,10 +422,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 }
                 wait = id
             }
-            switch engineState.withMachine(of: key, { $0.requested(by: waiter, mustFinish: mustFinish) }) {
+            switch engineState.withMachine(of: key, { $0.addWaiter(waiter, mustFinish: mustFinish) }) {
             case .start(let flight):
                 joined(&engineState.state, false)
-                launch = engineState.begins(flight, of: key, priority, until: deadline)
+                launch = engineState.registerFlight(flight, of: key, priority, until: deadline)
             case .join(let flight):
                 joined(&engineState.state, true)
                 taskToRaise = engineState.raise(flight, to: priority)
@@ -471,7 +471,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             }
         let action = self.withEngineState { engineState in
             WaitForGraph.end(WaitForGraph.WaitID(self.number, ticket))
-            return engineState.withMachine(of: key) { $0.left(ticket, abandonment: abandonment) }
+            return engineState.withMachine(of: key) { $0.removeWaiter(ticket, abandonment: abandonment) }
         }
         self.carryOut(action, answering: .failure(CancellationError()), key, ticket)
     }

@@ -114,15 +114,15 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///     is fenced; `false` does not change a running flight.
     /// - Returns: The flight for which the caller waits.
     @usableFromInline
-    package mutating func requested(by waiter: FlightWaiter, mustFinish: Bool = false) -> RequestAction {
+    package mutating func addWaiter(_ waiter: FlightWaiter, mustFinish: Bool = false) -> RequestAction {
         guard let id = self.current?.id, let phase = self.current?.phase else {
             var flight = Flight(id: waiter.ticket, mustFinish: mustFinish)
-            flight.waiters.park(waiter)
+            flight.waiters.add(waiter)
             self.current = flight
             return .start(flight.id)
         }
         // In place: a copy of the flight would copy the queue on every arrival.
-        self.current?.waiters.park(waiter)
+        self.current?.waiters.add(waiter)
         if mustFinish { self.current?.mustFinish = true }
         guard case .lingering = phase else { return .join(id) }
         self.current?.phase = .wanted
@@ -133,7 +133,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///
     /// - Returns: `false`, with no change, if another flight is current.
     @usableFromInline
-    package mutating func begun(_ id: FlightID) -> Bool {
+    package mutating func startFlight(_ id: FlightID) -> Bool {
         guard self.currentFlight == nil else { return false }
         self.current = Flight(id: id, mustFinish: true)
         return true
@@ -143,9 +143,9 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///
     /// - Returns: Whether to start a new flight, whose identifier is the caller's ticket.
     @usableFromInline
-    package mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool {
-        let action = self.requested(by: waiter, mustFinish: true)
-        _ = self.left(waiter.ticket, abandonment: .finish)
+    package mutating func keepFlight(without waiter: FlightWaiter) -> Bool {
+        let action = self.addWaiter(waiter, mustFinish: true)
+        _ = self.removeWaiter(waiter.ticket, abandonment: .finish)
         return action == .start(waiter.ticket)
     }
 
@@ -166,7 +166,7 @@ package struct FlightStateMachine: Sendable, Hashable {
         isRenewed: Bool = false
     ) -> (waiters: Few<FlightWaiter>, isOver: Bool) {
         guard var flight = self.current, flight.id == id else { return ([], false) }
-        let waiters = Few(tickets.compactMap { flight.waiters.leave($0) })
+        let waiters = Few(tickets.compactMap { flight.waiters.remove($0) })
         if isOver, flight.waiters.isEmpty, !flight.mustFinish || isRenewed {
             self.current = nil
             return (waiters, true)
@@ -205,12 +205,12 @@ package struct FlightStateMachine: Sendable, Hashable {
     }
 
     /// Removes the caller with this ticket, which is cancelled or has reached its wait limit.
-    package mutating func left(_ ticket: Ticket, abandonment: Abandonment) -> LeaveAction {
-        if let waiter = self.current?.waiters.leave(ticket) {
+    package mutating func removeWaiter(_ ticket: Ticket, abandonment: Abandonment) -> LeaveAction {
+        if let waiter = self.current?.waiters.remove(ticket) {
             return self.currentWasLeft(by: waiter, abandonment: abandonment)
         }
         for index in self.detached.indices {
-            guard let waiter = self.detached[index].waiters.leave(ticket) else { continue }
+            guard let waiter = self.detached[index].waiters.remove(ticket) else { continue }
             guard self.detached[index].waiters.isEmpty else { return .resume(waiter) }
             return .resumeAndCancel(waiter, self.detached.remove(at: index).id)
         }
@@ -250,10 +250,10 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///
     /// If a fenced flight may lose all callers, ``deadlinePassed(_:)`` must follow: a fenced flight without
     /// callers must not stay in the machine.
-    package mutating func taken(_ tickets: [Ticket], from id: FlightID) -> Few<FlightWaiter> {
-        if self.currentFlight == id { return Few(tickets.compactMap { self.current?.waiters.leave($0) }) }
+    package mutating func removeWaiters(_ tickets: [Ticket], from id: FlightID) -> Few<FlightWaiter> {
+        if self.currentFlight == id { return Few(tickets.compactMap { self.current?.waiters.remove($0) }) }
         guard let index = self.detachedIndex(of: id) else { return [] }
-        return Few(tickets.compactMap { self.detached[index].waiters.leave($0) })
+        return Few(tickets.compactMap { self.detached[index].waiters.remove($0) })
     }
 
     // MARK: - Beginning and ending
@@ -265,7 +265,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///
     /// - Returns: Whether to begin the work; otherwise the flight has ended.
     @usableFromInline
-    package mutating func workBegins(_ id: FlightID) -> Bool {
+    package mutating func beginWork(_ id: FlightID) -> Bool {
         if self.currentFlight == id { return true }
         guard let flight = self.remove(id) else { return false }
         if self.joinCurrent(flight.waiters, mustFinish: flight.mustFinish) { return false }
@@ -300,7 +300,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///     without such callers.
     /// - Returns: The effect on the callers.
     @usableFromInline
-    package mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket? = nil) -> EndAction {
+    package mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket? = nil) -> EndAction {
         let isCurrent = self.currentFlight == id
         guard var flight = self.remove(id) else { return .ignore }
         guard failed, flight.phase == .cancelled else {
@@ -349,7 +349,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// - Parameter dismissing: Whether callers of earlier flights are answered now; otherwise the callers
     ///   wait for the outcome.
     /// - Returns: The callers to answer, and the flights to cancel.
-    package mutating func fenced(dismissing: Bool) -> FenceAction {
+    package mutating func fenceFlights(dismissing: Bool) -> FenceAction {
         defer { self.current = nil }
         guard dismissing else {
             guard let flight = self.current else { return FenceAction() }

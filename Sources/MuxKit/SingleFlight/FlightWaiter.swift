@@ -57,7 +57,7 @@ package struct FlightWaiter: Sendable, Hashable {
     func resume(with answer: Answer) {
         switch self.address {
         case .caller(let continuation): continuation.resume(returning: answer)
-        case .gathering(let gathering): gathering.answered(self.ticket, answer)
+        case .gathering(let gathering): gathering.storeAnswer(answer, of: self.ticket)
         case .left: break
         }
     }
@@ -265,7 +265,7 @@ package final class FlightGathering: Sendable {
                         for index in next..<end {
                             let ticket = first &+ Ticket(index)
                             let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
-                            if let cleanup { gathering.note(cleanup, ticket) }
+                            if let cleanup { gathering.storeCleanup(cleanup, of: ticket) }
                         }
                         arrived(end == count)
                     }
@@ -299,7 +299,7 @@ package final class FlightGathering: Sendable {
 
     /// Keeps a cleanup until the waiter with `ticket` is answered, or runs the cleanup of an answered waiter.
     @usableFromInline
-    func note(_ cleanup: FlightWaiter.WaitCleanup, _ ticket: Ticket) {
+    func storeCleanup(_ cleanup: FlightWaiter.WaitCleanup, of ticket: Ticket) {
         let isAnswered = self.state.withLock { state -> Bool in
             if state.answers[self.index(of: ticket)] != nil { return true }
             state.cleanups[ticket] = cleanup
@@ -308,7 +308,7 @@ package final class FlightGathering: Sendable {
         if isAnswered { cleanup.run() }
     }
 
-    fileprivate func answered(_ ticket: Ticket, _ answer: FlightWaiter.Answer) {
+    fileprivate func storeAnswer(_ answer: FlightWaiter.Answer, of ticket: Ticket) {
         let (cleanup, continuation) = self.state.withLock {
             state -> (FlightWaiter.WaitCleanup?, LeanContinuation<Void>?) in
             state.answers[self.index(of: ticket)] = answer

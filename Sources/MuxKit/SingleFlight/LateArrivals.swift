@@ -21,7 +21,7 @@ struct LateArrivals: Sendable {
     ///   - ticket: The ticket of the caller.
     ///   - number: The number of the last change of any tag.
     @inlinable
-    mutating func joined(_ ticket: Ticket, at number: UInt64) {
+    mutating func recordJoin(_ ticket: Ticket, at number: UInt64) {
         // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier
         // arrival.
         if number != self.last.number || ticket < self.last.ticket { self.record(ticket, at: number) }

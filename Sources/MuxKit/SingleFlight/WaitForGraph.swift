@@ -102,7 +102,7 @@ package enum WaitForGraph: Sendable {
     /// Moves the waits of the callers with `tickets` from one flight to another flight.
     ///
     /// - Returns: The tickets of the callers in a deadlock; their waits are removed.
-    static func moved(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
+    static func moveWaits(_ tickets: Set<Ticket>, from former: WaitForNode, to next: WaitForNode) -> [Ticket] {
         self.withTable { $0.move(tickets, from: former, to: next) }
     }
 

@@ -17,7 +17,7 @@ package struct WaiterQueue: Sendable, Hashable {
     package var isEmpty: Bool { self.count == 0 }
 
     /// Adds a waiter with a unique ticket.
-    package mutating func park(_ waiter: FlightWaiter) {
+    package mutating func add(_ waiter: FlightWaiter) {
         self.count += 1
         guard let last = self.places.last, last.ticket > waiter.ticket else { return self.places.append(waiter) }
         self.places.insert(waiter, at: self.index(of: waiter.ticket))
@@ -35,7 +35,7 @@ package struct WaiterQueue: Sendable, Hashable {
     }
 
     /// Removes and returns the waiter with `ticket`; `nil` if absent.
-    package mutating func leave(_ ticket: Ticket) -> FlightWaiter? {
+    package mutating func remove(_ ticket: Ticket) -> FlightWaiter? {
         guard let index = self.occupiedIndex(of: ticket) else { return nil }
         let waiter = self.places[index]
         self.places[index] = FlightWaiter(leftWith: ticket)
@@ -72,7 +72,7 @@ package struct WaiterQueue: Sendable, Hashable {
     /// Removes the waiters with this and later tickets, and returns them as a queue.
     package mutating func split(from ticket: Ticket) -> WaiterQueue {
         var later = WaiterQueue()
-        for waiter in self.places[self.index(of: ticket)...] where !waiter.hasLeft { later.park(waiter) }
+        for waiter in self.places[self.index(of: ticket)...] where !waiter.hasLeft { later.add(waiter) }
         self.places.removeSubrange(self.index(of: ticket)...)
         self.count -= later.count
         return later

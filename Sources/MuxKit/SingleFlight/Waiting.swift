@@ -67,14 +67,14 @@ package func shieldedFromCancellation<Success: Sendable>(
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: any TaskExecutor = schedule ?? FlightExecutor.shared
     return try await withoutActuallyEscaping(operation) { operation in
-        schedule?.awaitArrival()
+        schedule?.announceArrival()
         let task = Task {
             _ = isolation
             return try await withTaskExecutorPreference(executor) {
                 _ = isolation
                 // Without a suspension, an optimised build continues on the current thread.
                 if let schedule { await withCheckedContinuation { turn in schedule.runBetweenJobs { turn.resume() } } }
-                defer { schedule?.awaitArrival() }
+                defer { schedule?.announceArrival() }
                 return try await FlightContext.$current.withValue(FlightContext(flight)) {
                     _ = isolation
                     return try await operation()

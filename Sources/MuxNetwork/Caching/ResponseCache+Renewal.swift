@@ -32,7 +32,7 @@ extension ResponseCache {
     /// Performs the revalidation of a flight that ``startRenewal(of:for:in:)`` has started.
     func renew(_ name: FlightName, _ flight: FlightID) async {
         let renewal = self.engine.withState { $0.renewals.removeValue(forKey: name) }
-        guard self.engine.workBegins(flight, of: name, { _, _, _, _ in }) else { return }
+        guard self.engine.beginWork(flight, of: name, { _, _, _, _ in }) else { return }
         guard let renewal else { return self.land(.again, flight, of: name) }
         let options = self.options
         let limits = HTTPExchange.Limits(

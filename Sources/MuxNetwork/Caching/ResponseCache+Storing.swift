@@ -240,7 +240,7 @@ extension ResponseCache {
 extension ResponseCache: SessionParticipant {
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         self.runningExchanges.withLock { _ in
-            self.engine.dismissed(cancelling: false) { state in
+            self.engine.dismissCallers(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])
                 self.countSession()
                 // Waiters send separate requests, with the credentials that their callers have now.

@@ -129,7 +129,7 @@ final class ResponseCache: SessionCounter {
         }
         let engineOptions = Engine.Options(name: "mux.http", linger: nil, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), engineOptions, time: repository.time, spawn: repository.spawn)
-        self.engine.flies { [weak self] name, flight in await self?.renew(name, flight) }
+        self.engine.setWork { [weak self] name, flight in await self?.renew(name, flight) }
         repository.attach(self)
     }
 

@@ -64,7 +64,7 @@ final class MediaCore: Sendable {
         // A download without callers stops; the received part is kept.
         let options = Engine.Options(name: "mux.media", linger: .zero, wouldDeadlock: MuxError.wouldDeadlock)
         self.engine = Engine(State(), options, time: choice.repository.time, spawn: choice.repository.spawn)
-        self.engine.flies { [weak self] name, flight in await self?.fly(name, flight) }
+        self.engine.setWork { [weak self] name, flight in await self?.fly(name, flight) }
         choice.repository.attach(self)
     }
 
@@ -177,8 +177,8 @@ final class MediaCore: Sendable {
                 }
             } catch is MediaFolder.Fenced {
                 // After a removal, waiting callers get a file that is fetched after the removal. After a
-                // sign-out, the flight has no callers, and `workBegins` returns `false`.
-                guard self.engine.workBegins(flight, of: name, { _, _, _, _ in }) else { return }
+                // sign-out, the flight has no callers, and `beginWork` returns `false`.
+                guard self.engine.beginWork(flight, of: name, { _, _, _, _ in }) else { return }
                 guard !Task.isCancelled else { return self.failFlight(CancellationError(), name, flight, hasStarted) }
             } catch {
                 return self.failFlight(error, name, flight, hasStarted)
@@ -407,7 +407,7 @@ extension MediaCore: SessionParticipant {
         // A download that waits for a download slot has no progress yet. The names are recorded under the
         // lock, so no flight begins in between.
         var inFlight: Set<MediaName> = []
-        let (inProgress, resumeWaiters) = self.engine.dismissed(cancelling: true) { name in
+        let (inProgress, resumeWaiters) = self.engine.dismissCallers(cancelling: true) { name in
             inFlight.insert(name)
             return true
         } _: { state in

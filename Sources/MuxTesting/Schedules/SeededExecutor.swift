@@ -111,7 +111,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         var items: [Item] = []
         /// Jobs from other threads since the last step.
         var arrived: [Item] = []
-        /// The number of jobs that were announced by ``SeededExecutor/awaitArrival()`` and have not arrived.
+        /// The number of jobs that were announced by ``SeededExecutor/announceArrival()`` and have not arrived.
         var awaited = 0
         /// Whether the driver waits for an arrival.
         var isIdle = false
@@ -471,7 +471,7 @@ extension SeededExecutor: JobSchedule {
         return self.state.withLock { $0.driver == place && Bool.random(using: &$0.random) }
     }
 
-    package func awaitArrival() { self.state.withLock { $0.awaited += 1 } }
+    package func announceArrival() { self.state.withLock { $0.awaited += 1 } }
 }
 
 /// A random number generator; its first state determines all numbers.

@@ -130,8 +130,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             let id = self.lanes[key].nextID()
             let begins = self.decide(
                 key,
-                { $0.mustFlyWithout(FlightWaiter(id)) },
-                { $0.mustFlyWithout(FlightWaiter(id)) }
+                { $0.keepFlight(without: FlightWaiter(id)) },
+                { $0.keepFlight(without: FlightWaiter(id)) }
             )
             if begins.expected { self.lanes[key].flights.append(Flight(id: id)) }
             return begins.wrong ?? self.rest(key)
@@ -146,7 +146,11 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         case .outdated(let id, let late, let key):
             return self.ended(id, false, late: late, key) ?? self.rest(key)
         case .fence(let key):
-            let action = self.decide(key, { $0.fenced(dismissing: false) }, { $0.fenced(dismissing: false) })
+            let action = self.decide(
+                key,
+                { $0.fenceFlights(dismissing: false) },
+                { $0.fenceFlights(dismissing: false) }
+            )
             return action.wrong ?? self.rest(key)
         case .dismissAll:
             for key in self.lanes.indices {
@@ -155,7 +159,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             return nil
         case .renewal(let key):
             let id = self.lanes[key].nextID()
-            let begins = self.decide(key, { $0.begun(id) }, { $0.begun(id) })
+            let begins = self.decide(key, { $0.startFlight(id) }, { $0.startFlight(id) })
             if begins.expected { self.lanes[key].flights.append(Flight(id: id)) }
             return begins.wrong ?? self.rest(key)
         case .answeredEarly(let id, let key):
@@ -172,7 +176,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             if end.expected.isOver { self.lanes[key].flights.removeAll { $0.id == id } }
             return end.wrong ?? self.rest(key)
         case .workBegins(let id, let key):
-            let begins = self.decide(key, { $0.workBegins(id) }, { $0.workBegins(id) })
+            let begins = self.decide(key, { $0.beginWork(id) }, { $0.beginWork(id) })
             if begins.expected {
                 for index in self.lanes[key].flights.indices where self.lanes[key].flights[index].id == id {
                     self.lanes[key].flights[index].hasBegun = true
@@ -196,8 +200,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         self.lanes[key].waiting.append(id)
         let action = self.decide(
             key,
-            { $0.requested(by: FlightWaiter(id), mustFinish: mustFinish) },
-            { $0.requested(by: FlightWaiter(id), mustFinish: mustFinish) }
+            { $0.addWaiter(FlightWaiter(id), mustFinish: mustFinish) },
+            { $0.addWaiter(FlightWaiter(id), mustFinish: mustFinish) }
         )
         if case .start(let flight) = action.expected { self.lanes[key].flights.append(Flight(id: flight)) }
         return action.wrong
@@ -207,7 +211,11 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         let how = scope.abandonment
         self.lanes[key].waiting.removeAll { $0 == ticket }
         if self.lanes[key].late == ticket { self.lanes[key].late = nil }
-        let action = self.decide(key, { $0.left(ticket, abandonment: how) }, { $0.left(ticket, abandonment: how) })
+        let action = self.decide(
+            key,
+            { $0.removeWaiter(ticket, abandonment: how) },
+            { $0.removeWaiter(ticket, abandonment: how) }
+        )
         if case .resumeAndLinger = action.expected { self.lanes[key].lingers.append(ticket) }
         return action.wrong
     }
@@ -217,8 +225,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
         self.lanes[key].flights.removeAll { $0.id == id }
         let action = self.decide(
             key,
-            { $0.ended(id, failed: failed, next: next, late: late) },
-            { $0.ended(id, failed: failed, next: next, late: late) }
+            { $0.endFlight(id, failed: failed, next: next, late: late) },
+            { $0.endFlight(id, failed: failed, next: next, late: late) }
         )
         switch action.expected {
         case .restart: self.lanes[key].flights.append(Flight(id: next))
@@ -232,8 +240,8 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
     }
 
     private mutating func dismiss(_ key: Int) -> String? {
-        let real = self.lanes[key].decider.fenced(dismissing: true)
-        let expected = self.lanes[key].oracle.fenced(dismissing: true)
+        let real = self.lanes[key].decider.fenceFlights(dismissing: true)
+        let expected = self.lanes[key].oracle.fenceFlights(dismissing: true)
         self.answered(expected.answer, key)
         // The order is not specified.
         guard Set(real.answer) == Set(expected.answer), real.cancel.sorted() == expected.cancel.sorted() else {

@@ -48,7 +48,7 @@ struct FlightOracle: Hashable, Sendable {
         self.fences = kept.firstIndex(of: self.fences) ?? 0
     }
 
-    mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction {
+    mutating func addWaiter(_ waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction {
         let ticket = waiter.ticket
         guard let index = self.joinable else {
             self.works.append(Work(id: ticket, bornAt: self.fences, mustFinish: mustFinish))
@@ -63,7 +63,7 @@ struct FlightOracle: Hashable, Sendable {
     }
 
     /// A cancelled caller demands a value: the joinable flight, or else a new flight, runs to its end.
-    mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool {
+    mutating func keepFlight(without waiter: FlightWaiter) -> Bool {
         guard let index = self.joinable else {
             self.works.append(Work(id: waiter.ticket, bornAt: self.fences, mustFinish: true))
             return true
@@ -73,7 +73,7 @@ struct FlightOracle: Hashable, Sendable {
         return false
     }
 
-    mutating func begun(_ id: FlightID) -> Bool {
+    mutating func startFlight(_ id: FlightID) -> Bool {
         guard self.joinable == nil else { return false }
         self.works.append(Work(id: id, bornAt: self.fences, mustFinish: true))
         return true
@@ -96,7 +96,7 @@ struct FlightOracle: Hashable, Sendable {
         return EarlyEnd(waiters: Few(waiters), isOver: isOver)
     }
 
-    mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
+    mutating func removeWaiter(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
         guard let place = self.waits.firstIndex(where: { $0.ticket == ticket }) else { return .ignore }
         let wait = self.waits.remove(at: place)
         guard !self.waits.contains(where: { $0.work == wait.work }), let index = self.place(of: wait.work) else {
@@ -125,7 +125,7 @@ struct FlightOracle: Hashable, Sendable {
         return self.works[index].id
     }
 
-    mutating func workBegins(_ id: FlightID) -> Bool {
+    mutating func beginWork(_ id: FlightID) -> Bool {
         guard let index = self.place(of: id) else { return false }
         guard let other = self.joinable, other != index else {
             self.works[index].bornAt = self.fences
@@ -141,7 +141,7 @@ struct FlightOracle: Hashable, Sendable {
         return false
     }
 
-    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction {
+    mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction {
         guard let index = self.place(of: id) else { return .ignore }
         let work = self.works.remove(at: index)
         let isKept = work.bornAt == self.fences
@@ -185,7 +185,7 @@ struct FlightOracle: Hashable, Sendable {
         return self.dismissWaiters(of: id)
     }
 
-    mutating func fenced(dismissing: Bool) -> Machine.FenceAction {
+    mutating func fenceFlights(dismissing: Bool) -> Machine.FenceAction {
         defer { self.fences += 1 }
         guard !dismissing else {
             defer {

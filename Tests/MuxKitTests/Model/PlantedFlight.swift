@@ -36,8 +36,8 @@ struct PlantedFlight: FlightDecider {
     var isIdle: Bool { self.base.isIdle }
     func violation() -> String? { self.base.violation() }
 
-    mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction {
-        let action = self.base.requested(by: waiter, mustFinish: mustFinish && self.bug != .reloadIsAPlainRequest)
+    mutating func addWaiter(_ waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction {
+        let action = self.base.addWaiter(waiter, mustFinish: mustFinish && self.bug != .reloadIsAPlainRequest)
         if case .start(let id) = action {
             self.flight = id
             self.leader = waiter.ticket
@@ -46,19 +46,19 @@ struct PlantedFlight: FlightDecider {
         return action
     }
 
-    mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool { self.base.mustFlyWithout(waiter) }
+    mutating func keepFlight(without waiter: FlightWaiter) -> Bool { self.base.keepFlight(without: waiter) }
 
-    mutating func begun(_ id: FlightID) -> Bool { self.base.begun(id) }
+    mutating func startFlight(_ id: FlightID) -> Bool { self.base.startFlight(id) }
 
     mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> { self.base.answeredEarly(id) }
 
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd { self.base.answeredEnough(id, all: all) }
 
-    mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
-        let action = self.base.left(ticket, abandonment: abandonment)
+    mutating func removeWaiter(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction {
+        let action = self.base.removeWaiter(ticket, abandonment: abandonment)
         switch (self.bug, action) {
         case (.waiterClearsTheSlot, .resume):
-            _ = self.base.fenced(dismissing: false)
+            _ = self.base.fenceFlights(dismissing: false)
         case (.cancelledWaiterResumedTwice, .resume(let waiter)):
             self.gone.append(waiter)
         case (.leaderEndsTheFlight, .resume(let waiter)) where ticket == self.leader:
@@ -81,16 +81,16 @@ struct PlantedFlight: FlightDecider {
         return self.base.lingerPassed(since: ticket)
     }
 
-    mutating func workBegins(_ id: FlightID) -> Bool {
-        let begins = self.base.workBegins(id)
+    mutating func beginWork(_ id: FlightID) -> Bool {
+        let begins = self.base.beginWork(id)
         return self.bug == .lateStartRunsBeside ? true : begins
     }
 
-    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction {
+    mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction {
         var late = late
         if self.bug == .outdatedOutcomeGivenToLateCallers, late != nil { late = .max }
         if self.bug == .outdatedOutcomeKept, late == .max { late = nil }
-        let action = self.base.ended(id, failed: failed, next: next, late: late)
+        let action = self.base.endFlight(id, failed: failed, next: next, late: late)
         switch (self.bug, action) {
         case (.outcomeCommittedWithoutTheFence, .answer(let waiters)): return .commit(waiters)
         case (.fencedCallersLost, .answer): return .ignore
@@ -98,10 +98,12 @@ struct PlantedFlight: FlightDecider {
             defer { self.gone = [] }
             return .commit(waiters + self.gone)
         case (.cancelledOutcomeGivenToNewcomers, .restart):
-            if case .commit(let waiters) = self.base.ended(next, failed: true, next: next) { return .commit(waiters) }
+            if case .commit(let waiters) = self.base.endFlight(next, failed: true, next: next) {
+                return .commit(waiters)
+            }
             return action
         case (.reloadLostWithTheCancellation, .restart) where self.base.waiterCount == 0:
-            _ = self.base.ended(next, failed: false, next: next)
+            _ = self.base.endFlight(next, failed: false, next: next)
             return .ignore
         default: return action
         }
@@ -114,13 +116,13 @@ struct PlantedFlight: FlightDecider {
         return self.base.answeredEarly(id)
     }
 
-    mutating func fenced(dismissing: Bool) -> Machine.FenceAction {
+    mutating func fenceFlights(dismissing: Bool) -> Machine.FenceAction {
         switch self.bug {
         case .fenceForgotten where !dismissing: return .init()
         case .dismissalForgetsTheFenced where dismissing:
-            _ = self.base.fenced(dismissing: false)
+            _ = self.base.fenceFlights(dismissing: false)
             return .init()
-        default: return self.base.fenced(dismissing: dismissing)
+        default: return self.base.fenceFlights(dismissing: dismissing)
         }
     }
 }

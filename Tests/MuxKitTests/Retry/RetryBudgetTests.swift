@@ -202,7 +202,7 @@ struct RetryBudgetTests {
 
     @Test func `E16 a late response closes the breaker, and a late failure does not affect a probe`() {
         var machine = CircuitBreaker(.init(), at: Moment(nanoseconds: 0))
-        func ticket(_ seconds: Int64) -> UInt64? { machine.wanted(isRetry: false, at: self.at(seconds)) }
+        func ticket(_ seconds: Int64) -> UInt64? { machine.admitRequest(isRetry: false, at: self.at(seconds)) }
         let tickets = (0..<25).compactMap { _ in ticket(0) }
         for ticket in tickets.prefix(20) { machine.failed(ticket, at: self.at(1)) }
         #expect(ticket(2) == nil)
@@ -341,12 +341,12 @@ struct RetryBudgetTests {
         let options = RetryBudget.Limits()
         var breaker = CircuitBreaker(options, at: time.now)
         for _ in 0..<10_000 {
-            _ = breaker.wanted(isRetry: false, at: time.now)
+            _ = breaker.admitRequest(isRetry: false, at: time.now)
             breaker.answered()
         }
         clock.advance(by: options.window * 10)
 
-        let permitted = (0..<200).count { _ in breaker.retryWanted(at: time.now) }
+        let permitted = (0..<200).count { _ in breaker.admitRetry(at: time.now) }
 
         #expect(permitted == options.minimumRetries)
     }

@@ -17,8 +17,8 @@ struct FlightEngineTests {
         )
         let working = Gate<Int>()
         let flights = Locked<[FlightID]>([])
-        engine.flies { [weak engine] key, flight in
-            _ = engine?.workBegins(flight, of: key) { _, _, _, _ in flights.withLock { $0.append(flight) } }
+        engine.setWork { [weak engine] key, flight in
+            _ = engine?.beginWork(flight, of: key) { _, _, _, _ in flights.withLock { $0.append(flight) } }
             let output = try? await working.pass(ignoringCancellation: true)
             engine?.land(flight, of: key, failed: false) { _, _ in .success(output ?? 0) }
         }
@@ -55,9 +55,9 @@ struct FlightEngineTests {
         )
         let look = Gate<Int>()
         let begun = Locked<[Bool]>([])
-        engine.flies { [weak engine] key, flight in
+        engine.setWork { [weak engine] key, flight in
             _ = try? await look.pass(ignoringCancellation: true)
-            let isToBegin = engine?.workBegins(flight, of: key) { _, _, _, _ in } ?? false
+            let isToBegin = engine?.beginWork(flight, of: key) { _, _, _, _ in } ?? false
             begun.withLock { $0.append(isToBegin) }
             if isToBegin { engine?.land(flight, of: key, failed: false) { _, _ in .success(5) } }
         }

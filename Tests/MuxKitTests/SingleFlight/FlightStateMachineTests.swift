@@ -9,64 +9,64 @@ struct FlightStateMachineTests {
 
     @Test func `SC-07 a reload from after a change of tags finishes without its caller, after an outdated flight`() {
         var machine = FlightStateMachine()
-        #expect(machine.requested(by: 1) == .start(1))
-        #expect(machine.requested(by: 2, mustFinish: true) == .join(1))
-        #expect(machine.ended(1, failed: false, next: 3, late: 2) == .answerAndRestart([1], 3))
-        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
+        #expect(machine.addWaiter(1) == .start(1))
+        #expect(machine.addWaiter(2, mustFinish: true) == .join(1))
+        #expect(machine.endFlight(1, failed: false, next: 3, late: 2) == .answerAndRestart([1], 3))
+        #expect(machine.removeWaiter(2, abandonment: .cancel) == .resume(2))
         #expect(machine.currentFlight == 3)
     }
 
     @Test func `SC-07 a reload finishes without its caller after a move from a fenced flight to the next flight`() {
         var machine = FlightStateMachine()
-        _ = machine.requested(by: 1, mustFinish: true)
-        _ = machine.fenced(dismissing: false)
-        #expect(machine.requested(by: 2) == .start(2))
-        let begins = machine.workBegins(1)
+        _ = machine.addWaiter(1, mustFinish: true)
+        _ = machine.fenceFlights(dismissing: false)
+        #expect(machine.addWaiter(2) == .start(2))
+        let begins = machine.beginWork(1)
         #expect(!begins, "its caller waits for the next flight")
-        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
-        #expect(machine.left(1, abandonment: .cancel) == .resume(1))
-        #expect(machine.ended(2, failed: false, next: 3) == .commit([]))
+        #expect(machine.removeWaiter(2, abandonment: .cancel) == .resume(2))
+        #expect(machine.removeWaiter(1, abandonment: .cancel) == .resume(1))
+        #expect(machine.endFlight(2, failed: false, next: 3) == .commit([]))
     }
 
     @Test func `SC-07 a reload finishes without its caller after an outdated flight, which was fenced`() {
         var machine = FlightStateMachine()
-        _ = machine.requested(by: 1)
-        _ = machine.requested(by: 2, mustFinish: true)
-        _ = machine.fenced(dismissing: false)
-        #expect(machine.ended(1, failed: false, next: 3, late: 2) == .answerAndRestart([1], 3))
-        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
+        _ = machine.addWaiter(1)
+        _ = machine.addWaiter(2, mustFinish: true)
+        _ = machine.fenceFlights(dismissing: false)
+        #expect(machine.endFlight(1, failed: false, next: 3, late: 2) == .answerAndRestart([1], 3))
+        #expect(machine.removeWaiter(2, abandonment: .cancel) == .resume(2))
         #expect(machine.currentFlight == 3)
     }
 
     @Test func `Q-01 callers join one flight, and its end resumes the callers in order`() {
         var machine = Machine()
-        #expect(machine.requested(by: 1) == .start(1))
-        #expect(machine.requested(by: 2) == .join(1))
-        #expect(machine.requested(by: 3) == .join(1))
-        #expect(machine.ended(1, failed: false, next: 4) == .commit([1, 2, 3]))
+        #expect(machine.addWaiter(1) == .start(1))
+        #expect(machine.addWaiter(2) == .join(1))
+        #expect(machine.addWaiter(3) == .join(1))
+        #expect(machine.endFlight(1, failed: false, next: 4) == .commit([1, 2, 3]))
         #expect(machine.isIdle)
-        #expect(machine.ended(1, failed: false, next: 5) == .ignore)
+        #expect(machine.endFlight(1, failed: false, next: 5) == .ignore)
     }
 
     @Test func `Q-01 a leaving caller is resumed once, and the last caller to leave cancels the flight`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.requested(by: 2)
-        #expect(machine.left(1, abandonment: .cancel) == .resume(1))
-        #expect(machine.left(1, abandonment: .cancel) == .ignore)
-        #expect(machine.left(2, abandonment: .cancel) == .resumeAndCancel(2, 1))
+        _ = machine.addWaiter(1)
+        _ = machine.addWaiter(2)
+        #expect(machine.removeWaiter(1, abandonment: .cancel) == .resume(1))
+        #expect(machine.removeWaiter(1, abandonment: .cancel) == .ignore)
+        #expect(machine.removeWaiter(2, abandonment: .cancel) == .resumeAndCancel(2, 1))
         #expect(!machine.isIdle, "it has not ended yet")
-        #expect(machine.ended(1, failed: true, next: 3) == .ignore)
+        #expect(machine.endFlight(1, failed: true, next: 3) == .ignore)
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 an interrupted linger does not cancel the flight`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        #expect(machine.left(1, abandonment: .linger) == .resumeAndLinger(1, 1))
-        #expect(machine.requested(by: 2) == .adopt(1))
+        _ = machine.addWaiter(1)
+        #expect(machine.removeWaiter(1, abandonment: .linger) == .resumeAndLinger(1, 1))
+        #expect(machine.addWaiter(2) == .adopt(1))
         #expect(machine.lingerPassed(since: 1) == nil)
-        #expect(machine.left(2, abandonment: .linger) == .resumeAndLinger(2, 1))
+        #expect(machine.removeWaiter(2, abandonment: .linger) == .resumeAndLinger(2, 1))
         #expect(machine.lingerPassed(since: 1) == nil, "that was the other one")
         #expect(machine.lingerPassed(since: 2) == 1)
         #expect(machine.lingerPassed(since: 2) == nil)
@@ -74,115 +74,115 @@ struct FlightStateMachineTests {
 
     @Test func `Q-01 callers after a cancellation get a new flight if the cancelled flight fails`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.left(1, abandonment: .cancel)
-        #expect(machine.requested(by: 2) == .join(1))
-        #expect(machine.ended(1, failed: true, next: 3) == .restart(3))
-        #expect(machine.ended(1, failed: true, next: 4) == .ignore)
-        #expect(machine.ended(3, failed: true, next: 5) == .commit([2]))
+        _ = machine.addWaiter(1)
+        _ = machine.removeWaiter(1, abandonment: .cancel)
+        #expect(machine.addWaiter(2) == .join(1))
+        #expect(machine.endFlight(1, failed: true, next: 3) == .restart(3))
+        #expect(machine.endFlight(1, failed: true, next: 4) == .ignore)
+        #expect(machine.endFlight(3, failed: true, next: 5) == .commit([2]))
     }
 
     @Test func `Q-01 callers between a cancellation and a fence do not receive the cancellation`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.left(1, abandonment: .cancel)
-        #expect(machine.requested(by: 2) == .join(1))
-        #expect(machine.fenced(dismissing: false) == .init())
-        #expect(machine.ended(1, failed: true, next: 3) == .restart(3))
-        #expect(machine.ended(3, failed: false, next: 4) == .commit([2]))
+        _ = machine.addWaiter(1)
+        _ = machine.removeWaiter(1, abandonment: .cancel)
+        #expect(machine.addWaiter(2) == .join(1))
+        #expect(machine.fenceFlights(dismissing: false) == .init())
+        #expect(machine.endFlight(1, failed: true, next: 3) == .restart(3))
+        #expect(machine.endFlight(3, failed: false, next: 4) == .commit([2]))
 
-        _ = machine.requested(by: 5)
-        _ = machine.left(5, abandonment: .cancel)
-        #expect(machine.requested(by: 6) == .join(5))
-        _ = machine.fenced(dismissing: false)
-        #expect(machine.requested(by: 7) == .start(7))
-        #expect(machine.ended(5, failed: true, next: 8) == .ignore)
-        #expect(machine.ended(7, failed: false, next: 9) == .commit([6, 7]))
+        _ = machine.addWaiter(5)
+        _ = machine.removeWaiter(5, abandonment: .cancel)
+        #expect(machine.addWaiter(6) == .join(5))
+        _ = machine.fenceFlights(dismissing: false)
+        #expect(machine.addWaiter(7) == .start(7))
+        #expect(machine.endFlight(5, failed: true, next: 8) == .ignore)
+        #expect(machine.endFlight(7, failed: false, next: 9) == .commit([6, 7]))
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 a request after a fence starts a new flight beside the fenced flight`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        #expect(machine.fenced(dismissing: false) == .init())
-        #expect(machine.requested(by: 2) == .start(2))
-        #expect(machine.ended(2, failed: false, next: 3) == .commit([2]))
-        #expect(machine.ended(1, failed: false, next: 4) == .answer([1]))
+        _ = machine.addWaiter(1)
+        #expect(machine.fenceFlights(dismissing: false) == .init())
+        #expect(machine.addWaiter(2) == .start(2))
+        #expect(machine.endFlight(2, failed: false, next: 3) == .commit([2]))
+        #expect(machine.endFlight(1, failed: false, next: 4) == .answer([1]))
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 a fenced flight without waiters is cancelled`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.left(1, abandonment: .linger)
-        #expect(machine.fenced(dismissing: false) == .init(cancel: [1]))
-        #expect(machine.ended(1, failed: false, next: 2) == .ignore)
+        _ = machine.addWaiter(1)
+        _ = machine.removeWaiter(1, abandonment: .linger)
+        #expect(machine.fenceFlights(dismissing: false) == .init(cancel: [1]))
+        #expect(machine.endFlight(1, failed: false, next: 2) == .ignore)
 
-        _ = machine.requested(by: 3)
-        _ = machine.fenced(dismissing: false)
-        #expect(machine.left(3, abandonment: .finish) == .resumeAndCancel(3, 3))
+        _ = machine.addWaiter(3)
+        _ = machine.fenceFlights(dismissing: false)
+        #expect(machine.removeWaiter(3, abandonment: .finish) == .resumeAndCancel(3, 3))
         #expect(machine.isIdle)
     }
 
     @Test func `Q-01 a dismissal resumes all callers at once, including the callers of fenced flights`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.fenced(dismissing: false)
-        _ = machine.requested(by: 2)
-        #expect(machine.fenced(dismissing: true) == .init(answer: [1, 2], cancel: [1, 2]))
+        _ = machine.addWaiter(1)
+        _ = machine.fenceFlights(dismissing: false)
+        _ = machine.addWaiter(2)
+        #expect(machine.fenceFlights(dismissing: true) == .init(answer: [1, 2], cancel: [1, 2]))
         #expect(machine.isIdle)
-        #expect(machine.ended(2, failed: false, next: 3) == .ignore)
+        #expect(machine.endFlight(2, failed: false, next: 3) == .ignore)
     }
 
     @Test func `Q-01 a flight that began without a caller is joined like any other flight`() {
         var machine = Machine()
-        let leads = [machine.begun(1), machine.begun(2)]
+        let leads = [machine.startFlight(1), machine.startFlight(2)]
         #expect(leads == [true, false])
-        #expect(machine.requested(by: 3) == .join(1))
-        #expect(machine.left(3, abandonment: .cancel) == .resume(3))
-        #expect(machine.ended(1, failed: false, next: 4) == .commit([]))
+        #expect(machine.addWaiter(3) == .join(1))
+        #expect(machine.removeWaiter(3, abandonment: .cancel) == .resume(3))
+        #expect(machine.endFlight(1, failed: false, next: 4) == .commit([]))
     }
 
     @Test func `Q-01 a flight that is fenced before its work begins counts as a new flight`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.fenced(dismissing: false)
-        var begins = machine.workBegins(1)
+        _ = machine.addWaiter(1)
+        _ = machine.fenceFlights(dismissing: false)
+        var begins = machine.beginWork(1)
         #expect(begins)
-        #expect(machine.requested(by: 2) == .join(1))
-        #expect(machine.ended(1, failed: false, next: 3) == .commit([1, 2]))
+        #expect(machine.addWaiter(2) == .join(1))
+        #expect(machine.endFlight(1, failed: false, next: 3) == .commit([1, 2]))
 
-        _ = machine.requested(by: 4)
-        _ = machine.fenced(dismissing: false)
-        _ = machine.requested(by: 5)
-        begins = machine.workBegins(4)
+        _ = machine.addWaiter(4)
+        _ = machine.fenceFlights(dismissing: false)
+        _ = machine.addWaiter(5)
+        begins = machine.beginWork(4)
         #expect(!begins, "its caller waits for the other one")
-        #expect(machine.ended(4, failed: false, next: 6) == .ignore)
-        #expect(machine.ended(5, failed: false, next: 7) == .commit([4, 5]))
+        #expect(machine.endFlight(4, failed: false, next: 6) == .ignore)
+        #expect(machine.endFlight(5, failed: false, next: 7) == .commit([4, 5]))
 
-        _ = machine.requested(by: 8)
-        _ = machine.fenced(dismissing: true)
-        begins = machine.workBegins(8)
+        _ = machine.addWaiter(8)
+        _ = machine.fenceFlights(dismissing: true)
+        begins = machine.beginWork(8)
         #expect(!begins)
     }
 
     @Test func `Q-01 a flight that resumed its callers early continues to its end`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
+        _ = machine.addWaiter(1)
         let early = machine.answeredEarly(1, machine.currentTickets, isOver: false)
         #expect(early.waiters == [1])
         #expect(!early.isOver)
-        #expect(machine.requested(by: 2) == .join(1))
-        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
-        #expect(machine.ended(1, failed: false, next: 3) == .commit([]))
+        #expect(machine.addWaiter(2) == .join(1))
+        #expect(machine.removeWaiter(2, abandonment: .cancel) == .resume(2))
+        #expect(machine.endFlight(1, failed: false, next: 3) == .commit([]))
     }
 
     @Test func `Q-01 a flight ends early if its early result serves all its callers`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
-        _ = machine.requested(by: 2)
-        _ = machine.requested(by: 3)
-        #expect(machine.left(2, abandonment: .cancel) == .resume(2))
+        _ = machine.addWaiter(1)
+        _ = machine.addWaiter(2)
+        _ = machine.addWaiter(3)
+        #expect(machine.removeWaiter(2, abandonment: .cancel) == .resume(2))
         #expect(machine.currentTickets == [1, 3])
         var early = machine.answeredEarly(1, [1, 2], isOver: true)
         #expect(early.waiters == [1])
@@ -193,18 +193,18 @@ struct FlightStateMachineTests {
         #expect(early.waiters == [3])
         #expect(early.isOver)
         #expect(machine.isIdle)
-        let begins = machine.workBegins(1)
+        let begins = machine.beginWork(1)
         #expect(!begins)
     }
 
     @Test func `Q-01 a deadline frees the slot and resumes the callers`() {
         var machine = Machine()
-        _ = machine.requested(by: 1)
+        _ = machine.addWaiter(1)
         #expect(machine.deadlinePassed(1) == [1])
         #expect(machine.deadlinePassed(1) == nil)
-        #expect(machine.requested(by: 2) == .start(2))
-        #expect(machine.ended(1, failed: false, next: 3) == .ignore)
-        _ = machine.fenced(dismissing: false)
+        #expect(machine.addWaiter(2) == .start(2))
+        #expect(machine.endFlight(1, failed: false, next: 3) == .ignore)
+        _ = machine.fenceFlights(dismissing: false)
         #expect(machine.deadlinePassed(2) == [2])
         #expect(machine.isIdle)
     }
@@ -255,7 +255,7 @@ struct FlightStateMachineTests {
                 guard self.named.count > 3 || Bool.random(using: &self.random) else { return nil }
                 let ticket = self.named.remove(at: self.named.indices.randomElement(using: &self.random) ?? 0)
                 self.owed.insert(ticket)
-                if case .start(let flight) = self.machine.requested(by: FlightWaiter(ticket)) {
+                if case .start(let flight) = self.machine.addWaiter(FlightWaiter(ticket)) {
                     guard flight == ticket else { return "a flight has somebody else's name" }
                     self.flights.insert(flight)
                 }
@@ -277,7 +277,7 @@ struct FlightStateMachineTests {
 
         private mutating func leave(_ ticket: UInt64) -> String? {
             let how = [FlightStateMachine.Abandonment.cancel, .linger, .finish]
-            switch self.machine.left(ticket, abandonment: how.randomElement(using: &self.random) ?? .cancel) {
+            switch self.machine.removeWaiter(ticket, abandonment: how.randomElement(using: &self.random) ?? .cancel) {
             case .ignore: return "somebody who waits is not known"
             case .resume(let waiter), .resumeAndCancel(let waiter, _): return self.answered([waiter]) ? "wrong" : nil
             case .resumeAndLinger(let waiter, _):
@@ -290,7 +290,7 @@ struct FlightStateMachineTests {
             self.flights.remove(flight)
             let isOutdated = Int.random(in: 0..<4, using: &self.random) == 0
             let late = isOutdated ? self.owed.sorted().randomElement(using: &self.random) ?? .max : nil
-            switch self.machine.ended(flight, failed: failed, next: self.nextID(), late: late) {
+            switch self.machine.endFlight(flight, failed: failed, next: self.nextID(), late: late) {
             case .ignore: return false
             case .commit(let waiters), .answer(let waiters):
                 return waiters.map(\.ticket) != waiters.map(\.ticket).sorted() || self.answered(waiters)
@@ -304,7 +304,7 @@ struct FlightStateMachineTests {
         }
 
         private mutating func fence(dismisses: Bool) -> Bool {
-            self.answered(self.machine.fenced(dismissing: dismisses).answer)
+            self.answered(self.machine.fenceFlights(dismissing: dismisses).answer)
         }
 
         /// Removes resumed waiters from the waiting callers, and returns whether a waiter did not wait.

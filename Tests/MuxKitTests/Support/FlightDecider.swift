@@ -5,17 +5,17 @@ import MuxKit
 protocol FlightDecider: Hashable, Sendable {
     typealias Machine = FlightStateMachine
 
-    mutating func requested(by waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction
-    mutating func mustFlyWithout(_ waiter: FlightWaiter) -> Bool
-    mutating func begun(_ id: FlightID) -> Bool
+    mutating func addWaiter(_ waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction
+    mutating func keepFlight(without waiter: FlightWaiter) -> Bool
+    mutating func startFlight(_ id: FlightID) -> Bool
     mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter>
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd
-    mutating func left(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
+    mutating func removeWaiter(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
     mutating func lingerPassed(since ticket: Ticket) -> FlightID?
-    mutating func workBegins(_ id: FlightID) -> Bool
-    mutating func ended(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction
+    mutating func beginWork(_ id: FlightID) -> Bool
+    mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction
     mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>?
-    mutating func fenced(dismissing: Bool) -> Machine.FenceAction
+    mutating func fenceFlights(dismissing: Bool) -> Machine.FenceAction
     var waiterCount: Int { get }
     var isIdle: Bool { get }
     func violation() -> String?

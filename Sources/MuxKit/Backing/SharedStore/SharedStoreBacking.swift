@@ -168,7 +168,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     private func flightState(of key: Key, _ flight: FlightID) -> (isOn: Bool, known: FlightState?) {
         var known: FlightState?
         // A fence during the last claim invalidates the result of the claim, not the flight.
-        let isOn = self.memory.engine.workBegins(flight, of: key, withTickets: true) {
+        let isOn = self.memory.engine.beginWork(flight, of: key, withTickets: true) {
             state,
             wasFenced,
             isCancelled,
