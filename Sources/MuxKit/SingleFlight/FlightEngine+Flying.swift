@@ -272,6 +272,7 @@ struct RunningFlight: Sendable {
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest priority of the flight's callers.
     @usableFromInline var priority: FlightPriority
+    /// Set even before the task is stored: ``FlightEngine/launch(_:of:beginsHere:)`` then cancels the task.
     @usableFromInline var isCancelled = false
     @usableFromInline var hasTimedOut = false
 

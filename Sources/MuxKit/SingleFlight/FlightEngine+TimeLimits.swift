@@ -61,8 +61,8 @@ extension FlightEngine {
 
     /// Starts the task that watches the deadlines of all flights.
     ///
-    /// The task ends on cancellation, after the release of the engine, and if no running flight has a
-    /// deadline after a passed deadline.
+    /// The task ends when, after a passed deadline, no running flight has a deadline; and on cancellation, or
+    /// after the release of the engine.
     @usableFromInline
     func watchDeadlines(from first: Moment) -> Task<Void, Never> {
         let time = self.time

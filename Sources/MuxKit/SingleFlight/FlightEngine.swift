@@ -117,11 +117,14 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     struct EngineState: Sendable {
         @usableFromInline var state: State
+        /// The work of flights without a leading caller; `nil` before ``FlightEngine/setWork(_:)``.
         @usableFromInline var work: Work?
         @usableFromInline var machines: [Key: FlightStateMachine] = [:]
         /// The keys of removed machines, which ``FlightEngine/withEngineState(_:)`` releases outside the
         /// lock.
         @usableFromInline var released = Few<Key>()
+        /// The flights without a leading caller whose work has not ended, including flights that have left
+        /// their machine.
         @usableFromInline var running: [FlightID: RunningFlight] = [:]
         /// A lower bound of the priorities of all running flights; the priorities are usually equal.
         @usableFromInline var lowestPriority = FlightPriority(.background)
