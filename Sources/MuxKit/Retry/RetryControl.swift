@@ -86,7 +86,7 @@ package final class RetryControl: Sendable {
     {
         let waitEnd = self.state.withLock { $0.waitEnd }
         return await withTaskCancellationHandler {
-            self.race(wait, wakeUps)
+            self.startRace(wait, wakeUps)
             return await waitEnd.wait()
         } onCancel: {
             self.cancel()
@@ -105,10 +105,10 @@ package final class RetryControl: Sendable {
 
     // MARK: - Waiting
 
-    /// Starts the race of the wake-ups of `wait`, and of its end.
+    /// Starts the race between the end of `wait` and the wake-ups.
     ///
-    /// Without effect if a demand or a cancellation has ended `wait` before.
-    private func race(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) {
+    /// Has no effect if a demand or a cancellation has ended `wait` before.
+    private func startRace(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) {
         let race = RetryRace { winner in
             self.loop.log(.woken(by: winner.name))
             self.woken(wait, by: winner.wake, wakeUps)
@@ -159,7 +159,7 @@ package final class RetryControl: Sendable {
         switch action {
         case .ignore: break
         case .attempt: waitEnd.give(.attempt)
-        case .wait(let wait): self.race(wait, wakeUps)
+        case .wait(let wait): self.startRace(wait, wakeUps)
         case .stop(let reason): waitEnd.give(.stop(reason))
         }
         return action
