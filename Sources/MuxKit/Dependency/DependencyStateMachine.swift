@@ -4,9 +4,9 @@
 @usableFromInline
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     private enum State: Sendable {
-        /// No value. The payload is the failure of the last update, if that update threw.
+        /// No value, and the recorded failure of the last update, if any.
         case absent(Failure?)
-        /// A value. The failure is the error of the last attempt to replace the value, if that attempt threw.
+        /// A value, and the recorded failure of the last update, if any.
         case held(VersionedDependency, Failure?)
         /// An update was refused. Every call fails until the failures are cleared, a value is set, the
         /// parent's value is replaced or the session ends.
@@ -17,9 +17,11 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// The error of a failed update; until the end of the cool-down and the pause, calls that need an update
-    /// fail with this error.
+    /// fail with this error, unless the call forces an update.
     private struct Failure: Sendable {
         let error: any Error
+        /// The end of the cool-down, or of the server's `Retry-After` if later; ``pauses`` may end even
+        /// later.
         let until: Moment
     }
 
@@ -27,8 +29,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // Epochs, counters and refusals are independent of the state: refusals are counted across values.
 
-    /// Identifies the value; raised by a new value, a critical error, a replacement of the parent's value and
-    /// an end of the session.
+    /// Identifies the value; raised by a new value, a critical error, an end of the session, and a drop of
+    /// the value in ``parentReplaced(parentEpoch:)``.
     ///
     /// A refused update removes the value without a new epoch, and a successor of a value may keep the epoch.
     @usableFromInline package private(set) var epoch: UInt64 = 0
@@ -36,7 +38,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Raised by each end of a session.
     @usableFromInline package private(set) var session: UInt64 = 0
 
-    /// Raised with every new value, and with every change of its data.
+    /// Raised with every new value, and with every change of the value's data or parent epoch.
     private var revision: UInt64 = 0
 
     /// The number of the last event of the runner.
@@ -123,12 +125,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held.epoch != refusedEpoch
     }
 
-    /// Whether a task has refused this value.
+    /// Whether the last refusal that requested an update was a refusal of this value.
     package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
 
-    /// Whether a timed-out update, which began at `epoch`, may still change the value.
+    /// Whether the value of a timed-out update, which began at `epoch`, may be kept: the value is unchanged
+    /// since then, and no update was refused.
     ///
-    /// A critical error and the end of the session have raised the epoch.
+    /// A critical error and the end of a session also raise the epoch.
     package func isUnchanged(since epoch: UInt64) -> Bool {
         if case .refused = self.state { return false }
         return self.epoch == epoch
@@ -187,8 +190,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// The error of a call with too many updates; `nil` if another update is permitted.
     private mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
-        // An acceptance does not reset `updates`. The limit of `updates` stops a task that refuses each
-        // value, although all other tasks accept the values.
+        // Acceptances by other tasks reset `refusals`, but not `updates`: the limit of `updates` stops a task
+        // that refuses each value, although all other tasks accept the values.
         guard call.refusals < policy.maximumUpdatesPerCall, call.updates / 10 < policy.maximumUpdatesPerCall else {
             let elapsed = now.duration(since: call.startedAt)
             return .tooManyUpdates(count: call.updates, elapsed: elapsed, underlying: call.lastError)
@@ -320,6 +323,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Records a failed update: until `until` and during the pause, only a forced renewal starts an update.
     ///
+    /// A refused update or a critical error stays in force: the state does not change.
+    ///
     /// - Parameters:
     ///   - error: The error.
     ///   - until: The end of the cool-down.
@@ -449,13 +454,14 @@ extension DependencyStateMachine {
     @usableFromInline
     package final class VersionedDependency: Sendable {
         @usableFromInline package let value: Dependency
-        /// Identifies the value.
+        /// The epoch of the machine at the creation of this value; a successor may have the same epoch.
         @usableFromInline package let epoch: UInt64
-        /// The epoch of the parent's value at the creation of this value; 0 without a parent.
+        /// The epoch of the parent's value at the creation of this value, or of a later successor of that
+        /// parent value; 0 without a parent.
         @usableFromInline package let parentEpoch: UInt64
         /// The session of the value.
         package let session: UInt64
-        /// Identifies the value and its data.
+        /// Identifies this object: differs between two objects with the same epoch.
         package let revision: UInt64
         /// The times of the early renewal and the end; `nil` for an unknown end.
         let renewal: EarlyRenewal?

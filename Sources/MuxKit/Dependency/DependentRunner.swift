@@ -27,11 +27,11 @@ public import Foundation
 /// update continues, unless no caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller
 /// whose closure is the running update throws at the end of the closure.
 ///
-/// **After a failure.** If an update throws, all callers that wait for the update throw. The next call
-/// starts an update, except during ``RunnerPolicy/coolDown`` and during the pause after two consecutive
-/// failures of a server or after a `Retry-After`: see <doc:RunningWithADependency>. A refused update
-/// (``UpdateResult/updateFailed``) fails every call until a dependency is set, the runner is reset, or a
-/// parent runner replaces its dependency.
+/// **After a failure.** If an update throws, all callers that wait for the update throw, except callers that
+/// wait only for an early renewal and use the current dependency. The next call starts an update, except
+/// during ``RunnerPolicy/coolDown`` and during the pause after two consecutive failures of a server or after
+/// a `Retry-After`: see <doc:RunningWithADependency>. A refused update (``UpdateResult/updateFailed``) fails
+/// every call until a dependency is set or the runner is reset.
 ///
 /// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset
 /// the runner, and later fetches use the same dependency. A sign-out of a repository includes its
@@ -129,7 +129,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///
     /// When `parent` replaces its dependency, a dependency that was made with the previous parent dependency
     /// becomes invalid. An update with the result ``UpdateResult/updateFailed`` refuses the parent's
-    /// dependency: `parent` makes a new dependency, and the update runs again.
+    /// dependency: `parent` makes a new dependency, and the update runs again. A thrown
+    /// ``BadDependencyError`` has the same effect.
     ///
     /// If the update fails because of a critical error of `parent`, the error is also critical for this
     /// runner, and remains after a recovery of `parent`: call ``reset()`` or ``set(_:)`` of both runners.
@@ -174,7 +175,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Runs `task` with the dependency; after a refusal, runs `task` again with a new dependency.
+    /// Runs `task` with the dependency; `update` makes a missing or refused dependency.
     ///
     /// - Parameters:
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
@@ -291,8 +292,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// A number that identifies the dependency, and never decreases.
     ///
-    /// A new dependency, a reset, a critical error, and a replacement of the dependency of a parent runner
-    /// increase the epoch.
+    /// A new dependency, a reset and a critical error increase the epoch. The replacement of a parent
+    /// runner's dependency removes the dependency, and does not change the epoch.
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
     /// The numbers of waiting callers, running updates and keys with a flight; all are zero at rest.

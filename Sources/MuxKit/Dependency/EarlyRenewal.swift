@@ -12,8 +12,8 @@ public protocol ExpiringDependency: Sendable {
 /// The rule for the early renewal of a dependency with a known end.
 ///
 /// The first call after ``start`` starts an update. A call of a runner waits for the update; if the update
-/// fails, or takes longer than half of the dependency's remaining lifetime, the call uses the old dependency.
-/// A call of ``MuxSessions`` uses the old dependency at once.
+/// fails, or takes longer than half of the dependency's remaining lifetime or than the call may wait, the
+/// call uses the old dependency. A call of ``MuxSessions`` uses the old dependency at once.
 package struct EarlyRenewal: Sendable {
     /// The earliest time of the renewal.
     let start: Moment
@@ -32,8 +32,9 @@ package struct EarlyRenewal: Sendable {
     init?(lifetime: Duration?, isNew: Bool, leeway: Duration, at now: Moment) {
         guard let lifetime else { return nil }
         guard lifetime > .zero else {
-            // The clocks disagree: a new dependency cannot have ended. An old dependency is renewed first,
-            // and used if the renewal fails.
+            // A new dependency cannot have ended: the clocks disagree, and the end counts as unknown. Another
+            // dependency is renewed first, and used if the renewal fails, because the wall clock may be
+            // wrong.
             if isNew { return nil }
             (self.start, self.end) = (now, .distantFuture)
             return
@@ -45,8 +46,8 @@ package struct EarlyRenewal: Sendable {
 
     func isDue(at now: Moment) -> Bool { now >= self.start }
 
-    /// The end of a call's wait for the renewal, after half of the remaining lifetime; the task has the other
-    /// half.
+    /// The end of a call's wait for the renewal, after half of the remaining lifetime; the other half is for
+    /// the task. `nil` if the end is unknown.
     func waitLimit(at now: Moment) -> Moment? {
         guard self.end < .distantFuture else { return nil }
         return now.advanced(by: self.end.duration(since: now) / 2)
@@ -61,13 +62,16 @@ package struct EarlyRenewal: Sendable {
 package struct UpdatePauses: Sendable {
     /// A failed update.
     package struct Failure: Sendable {
-        /// The longest pause of calls without a valid value; zero for no pause.
+        /// The longest pause of calls without a valid value; zero for no pause, which also ends the pause
+        /// of earlier failures.
         var longest = Duration.zero
         /// The server's `Retry-After`; `nil` if absent.
         var retryAfter: Duration?
     }
 
+    /// The pause of calls without a valid value.
     private var required = FailurePause()
+    /// The pause of renewals of a valid value.
     private var early = FailurePause()
 
     /// The earliest start of the next update.
@@ -76,7 +80,8 @@ package struct UpdatePauses: Sendable {
     /// Records a failed update.
     mutating func failed(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
         self.early.failed(at: now, first: .seconds(1), retryAfter: failure.retryAfter)
-        // The failed renewal of a valid value does not delay calls after the end of the value.
+        // The failed renewal of a valid value does not delay calls after the end of the value. A failure
+        // without a longest pause interrupts the consecutive failures of the server.
         guard !hasGoodValue, failure.longest > .zero else { return self.required.succeeded() }
         let first = self.required.failures == 0 ? .zero : min(failure.longest, .milliseconds(500))
         self.required.failed(at: now, first: first, upTo: failure.longest)

@@ -49,7 +49,8 @@ public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// The update was refused; a repetition would fail, too.
     ///
     /// The current dependency is dropped, and calls fail at once until a value is set or the runner is reset.
-    /// A thrown ``BadDependencyError`` has the same effect.
+    /// The stored update of a runner with a parent runner instead refuses the parent's dependency. A thrown
+    /// ``BadDependencyError`` has the same effect.
     case updateFailed
 }
 
@@ -80,7 +81,7 @@ extension CriticalError: LocalizedError, CustomStringConvertible, CustomReflecta
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 }
 
-/// A critical error for all callers; exactly one caller is the originator.
+/// A critical error for all callers; the first caller that gets the error is the originator.
 @usableFromInline
 package struct RaisedCritical: Error {
     private let underlying: any Error

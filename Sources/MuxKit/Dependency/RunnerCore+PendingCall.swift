@@ -2,7 +2,8 @@
 extension RunnerCore {
     /// A call on the slow path.
     ///
-    /// A class, because local variables of a suspended asynchronous function take several times their size.
+    /// A class, because a local variable of a suspended asynchronous function takes several times the memory
+    /// of the variable.
     @usableFromInline
     package final class PendingCall {
         @usableFromInline let core: RunnerCore
@@ -28,6 +29,7 @@ extension RunnerCore {
             let parentEpoch = core.parentEpoch
             let now = core.time.now
             let mayWait = core.mayWait?() ?? true
+            // The error of the call if the call would need an update.
             var impediment = mayWait ? nil : RunnerError.wouldDeadlock
             if !self.leads, !core.hasStoredUpdate { impediment = .noUpdate }
             var waits = false
@@ -141,14 +143,14 @@ extension RunnerCore {
     /// Returns `error` if `error` is a refusal.
     ///
     /// - Throws: Any other error; a critical error as ``RunnerError/critical(underlying:isOriginator:)``,
-    ///   which ends all calls of the session.
+    ///   after the critical error has ended all calls of the session.
     private func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
         throw self.raiseCritical(cause, call)
     }
 
-    /// Returns the current dependency to a call whose early renewal failed with `error`.
+    /// Handles the error of a wait: a call that waited only for an early renewal uses the current dependency.
     ///
     /// - Returns: The dependency; `nil` if the call must request the dependency again.
     /// - Throws: `error`, or the error for this caller, if the call must not use the current dependency.

@@ -26,17 +26,17 @@ extension RunnerCore {
             let (answer, result) = change(&state.machine)
             return (answer, (result, former))
         }
-        // The callers have their answer before the release of the former state.
+        // The callers resume before the release of the former state, which may run code of the app.
         return (result, { withExtendedLifetime(former) { resumeWaiters() } })
     }
 
     /// Ends a flight with the outcome of its update.
     ///
-    /// A value of a timed-out flight is kept if the epoch is unchanged since the beginning of the flight, and
+    /// A value of a timed-out flight is kept if the epoch is unchanged since the beginning of the update, and
     /// no later update was refused.
     ///
-    /// - Returns: The result for the callers, even if the flight has timed out; `nil` if the outcome was
-    ///   dropped.
+    /// - Returns: The result for the caller that ran the update, even if the flight has timed out; `nil` if
+    ///   the outcome was dropped.
     @discardableResult
     func land(
         _ flight: FlightID,
@@ -108,6 +108,8 @@ extension RunnerCore {
             self.engine.withState { state in
                 former = state
                 guard state.machine.isUnchanged(since: beginning.epoch) else {
+                    // The result is dropped, but the update may have rotated the parent's refresh token: a
+                    // value that was set in the meantime stays valid.
                     guard case .success(let updated) = result else { return }
                     return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
                 }
@@ -115,6 +117,7 @@ extension RunnerCore {
                     landed = settle(&state.machine)
                     return
                 }
+                // The update failed after a time-out or a cancellation: the failure is not recorded.
                 landed = result.flatMap { _ in .failure(RunnerError.updateFailed(underlying: nil)) }
             }
         }
@@ -131,10 +134,9 @@ extension RunnerCore {
 
     /// The pause after a failed update; `nil` if the error gives no information about a server.
     ///
-    /// Without a response from a server, for example without a network, the pause is short or absent: the
-    /// next call may succeed.
-    ///
-    /// An error type of the app counts as a response of the server if ``asksServer`` is `true`.
+    /// Without a response from a server, for example without a network, the longest pause is short or zero:
+    /// the next call may succeed. An error of an unknown type counts as a response of the server if
+    /// ``asksServer`` is `true`.
     private func pausing(after error: any Error) -> UpdatePauses.Failure? {
         if let error = error as? RunnerError {
             // A timed-out update has already delayed its callers, and may return a value late.
@@ -217,17 +219,17 @@ extension RunnerCore {
         return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
     }
 
-    /// Whether the current value is neither refused nor past its end; `false` without a value.
+    /// Whether a current value exists that is neither refused nor past its end.
     var isUsable: Bool {
         guard let held = self.held else { return false }
         let wasRefused = self.engine.withState { $0.machine.wasRefused(held) }
         return !wasRefused && held.renewal.map { self.time.now < $0.end } ?? true
     }
 
-    /// The epoch of the machine, which identifies the value.
+    /// The epoch of the machine.
     package var epoch: UInt64 { self.engine.withState { $0.machine.epoch } }
 
-    /// The number of the session, raised by each end of a session.
+    /// The number of the session.
     package var session: UInt64 { self.engine.withState { $0.machine.session } }
 
     /// Sets the value; waiting callers get `value` at once, and the value of a running update is dropped.
@@ -248,8 +250,8 @@ extension RunnerCore {
         return held
     }
 
-    /// Records a replacement of the parent's value: the running update is dropped, and its callers request
-    /// the dependency again.
+    /// Records a replacement of the parent's value: unless the value is newer than the replacement, the value
+    /// and the running update are dropped, and the waiting callers request the dependency again.
     package func parentReplaced() {
         let parentEpoch = self.parentEpoch
         let (_, resumeWaiters) = self.dismissed(cancelling: false) { machine in
@@ -282,8 +284,9 @@ extension RunnerCore {
 
     /// Ends the session like ``end(_:)``, but does not resume the callers yet.
     ///
-    /// - Returns: A closure that resumes the callers, cancels the updates and reports the event; must be
-    ///   called after the end of the session in other layers and participants.
+    /// - Returns: A closure that resumes the callers, cancels the updates and reports the event. Call the
+    ///   closure after the end of the session in all other layers and participants, because a resumed caller
+    ///   may use another layer at once.
     package func ended(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {
         let (number, resumeWaiters) = self.dismissed(cancelling: true) { machine in
             machine.ended(end)

@@ -17,10 +17,11 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let formerParentEpoch: UInt64
         /// The remaining lifetime of the value; `nil` to use the expiry of the value, if known.
         let lifetime: Duration?
-        /// Whether the update found the value instead of making a value: a forced renewal needs another
-        /// update.
+        /// Whether the update found an existing value, for example in a store; a forced renewal then requests
+        /// another update.
         let isFound: Bool
-        /// The error of the renewal if the value is the previous value, which stays in use; otherwise `nil`.
+        /// The error of the renewal if the renewal failed, and the value is an existing value; otherwise
+        /// `nil`.
         let failure: (any Error)?
 
         package init(
@@ -43,7 +44,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Makes a value; receives the value to replace, `nil` if absent, and the session.
     package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> Updated
 
-    /// Makes a caller request the dependency again: the caller's update was dropped.
+    /// Makes a caller request the dependency again: the update was dropped, or is not necessary.
     struct AskAgain: Error {}
 
     @usableFromInline let engine: Engine
@@ -59,7 +60,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     package let epochs: RunnerEpochs
     let observer: (any MuxObserver)?
     let watchers = RunnerEvents()
-    /// Whether the runner has a stored update; otherwise each call passes an update.
+    /// Whether the runner has a stored update; otherwise only a call with an update closure can start an
+    /// update.
     @usableFromInline let hasStoredUpdate: Bool
     /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause.
     let asksServer: Bool
@@ -126,7 +128,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var failed: VersionedDependency?
         /// The session of the update.
         var session: UInt64 = 0
-        /// The epoch of the runner, with or without a value.
+        /// The epoch of the runner.
         var epoch: UInt64 = 0
         var time: Moment
     }
@@ -141,7 +143,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.run(from: self.begun(timeout), task)
     }
 
-    /// Continues a call of ``run(timeout:_:)``.
+    /// Runs `task` with the dependency for a call that has begun, with the stored update.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: PendingCall,
@@ -150,7 +152,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
-    /// Renews the dependency: waits for the running update, or starts an update.
+    /// Renews the dependency, even if valid: waits for the running update, or starts an update.
     package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
         let call = self.begun(nil)
         call.state.isForced = true
@@ -174,7 +176,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         guard begins else { return nil }
         guard isNeeded else {
-            // Another update, which had no waiting callers, has stored a value since the callers' requests.
+            // An update without waiting callers, such as a timed-out update, has stored a value since the
+            // last request for an update.
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }
@@ -190,8 +193,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         held.parentEpoch >= self.parentEpoch ? held : nil
     }
 
-    /// Runs `task` with the dependency; the first caller without a dependency runs `update`, and waits for
-    /// its end.
+    /// Runs `task` with the dependency; if the call starts an update, the call runs `update` and waits for
+    /// the end of `update`.
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: PendingCall,
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>,
@@ -252,6 +255,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The least valid ``VersionedDependency/parentEpoch`` of the value.
+    /// The least valid ``VersionedDependency/parentEpoch`` of the value; 0 without a parent.
     @inlinable var parentEpoch: UInt64 { self.parent?.leastValidEpochForChildren ?? 0 }
 }

@@ -12,8 +12,7 @@ public import Foundation
 @nonexhaustive
 #endif
 public enum RunnerError: Error, Sendable {
-    /// The update was refused. Every later call fails, too, until a value is set, or the session ends by a
-    /// reset or a sign-out.
+    /// The update was refused. Every later call fails, too, until a value is set, or the runner is reset.
     case updateFailed(underlying: (any Error)?)
 
     /// The task refused too many dependencies: see ``RunnerPolicy/maximumUpdatesPerCall``.
@@ -33,13 +32,12 @@ public enum RunnerError: Error, Sendable {
     /// The call took longer than its time-out; a running update continues.
     case timedOut(after: Duration)
 
-    /// The update took longer than ``RunnerPolicy/updateTimeout``.
-    ///
-    /// The next call after ``RunnerPolicy/coolDown`` starts another update. A late dependency is kept, unless
-    /// the dependency or the session changed in the meantime.
+    /// The update took longer than ``RunnerPolicy/updateTimeout``; see there for later calls and a late
+    /// dependency.
     case updateTimedOut(after: Duration)
 
-    /// A task or an update threw a ``CriticalError``; `isOriginator` is `true` for exactly one caller.
+    /// A task or an update threw a ``CriticalError``; `isOriginator` is `true` for the first caller that gets
+    /// the error.
     case critical(underlying: any Error, isOriginator: Bool)
 
     /// The runner was reset during the call.
@@ -69,7 +67,7 @@ public enum RunnerError: Error, Sendable {
     /// ``OAuthDependentRunner/set(refresh:access:)`` throws this error after any failed save. Other calls
     /// throw this error only if the server rotates refresh tokens and tokens of the session were stored
     /// before: the loss of a refresh token would end the session. The tokens are kept in memory, and the next
-    /// call tries to store the tokens again.
+    /// call that needs an update tries to store the tokens again.
     case tokensNotStored(underlying: any Error)
 
     /// The lease could not be taken, so another process may be renewing the stored tokens.

@@ -8,10 +8,11 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// The maximum number of updates that one call may request after consecutive refusals by its task; a
     /// negative number counts as 0.
     ///
-    /// An acceptance by any task clears the count: the dependency was valid, and a later refusal is due to
-    /// its age. The following cases do not count: an update of a missing dependency, an early renewal, and a
-    /// repetition with a dependency that is already newer than the refused dependency. The total number of
-    /// updates of a call is at most ten times this maximum, even with acceptances in between.
+    /// An acceptance of a new dependency by any task clears the count: the dependency was valid, and a later
+    /// refusal is due to the age of the dependency. The following cases do not count: an update of a missing
+    /// dependency, an early renewal, and a repetition with a dependency that is already newer than the
+    /// refused dependency. The total number of updates of a call is at most ten times this maximum, even with
+    /// acceptances in between.
     public var maximumUpdatesPerCall: Int
 
     /// The retries of a throwing update; `nil`, the default, for no retry.
@@ -34,11 +35,12 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// The time-out of an update; `nil` for no limit.
     ///
-    /// At the time-out, the update is cancelled, and its callers get ``RunnerError/updateTimedOut(after:)``
-    /// without a wait for the end of the update; the next call starts another update. A late dependency is
-    /// kept, unless the dependency or the session changed in the meantime. Until the end of a timed-out
-    /// refresh, no other refresh uses the same refresh token. A caller that passed the running update as the
-    /// closure of `run(_:update:)` waits for the end of this closure. A sign-in has no time-out.
+    /// At the time-out, the update is cancelled, and the waiting callers get
+    /// ``RunnerError/updateTimedOut(after:)`` without a wait for the end of the update; the next call after
+    /// ``coolDown`` starts another update. A late dependency is kept, unless the dependency or the session
+    /// changed in the meantime. Until the end of a timed-out refresh, the runner sends no other refresh with
+    /// the same refresh token. A caller that passed the running update as the closure of `run(_:update:)`
+    /// waits for the end of this closure. A sign-in has no time-out.
     public var updateTimeout: Duration?
 
     /// The time after a failed or timed-out update in which calls that need an update throw the same error at
@@ -51,8 +53,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// The time between the early renewal and the end of a dependency with a known end.
     ///
     /// The end is known from ``ExpiringDependency`` or ``OAuthRenewal/accessLifetime``. The leeway of a new
-    /// dependency is at most half its lifetime. If the renewal fails, takes longer than half of the remaining
-    /// lifetime, or takes longer than the call may wait, the call uses the old dependency until the
+    /// dependency is at most half of the lifetime. If the renewal fails, takes longer than half of the
+    /// remaining lifetime, or takes longer than the call may wait, the call uses the old dependency until the
     /// dependency ends.
     ///
     /// The end of an ``ExpiringDependency`` or of a stored dependency is compared once with the wall-clock

@@ -44,7 +44,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.storedMachine.fallback(for: call, at: now)?.renewal?.waitLimit(at: now)
     }
 
-    /// The outcome of `call` at the end of its wait; `nil` if the call must continue to wait.
+    /// The outcome of `call` at the end of its limited wait; `nil` if the call must continue to wait.
     @usableFromInline
     func outcome(of call: Machine.Call, orElse timeout: any Error, at now: Moment)
         -> Result<Machine.VersionedDependency, any Error>?
@@ -73,13 +73,13 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     @usableFromInline package let value: Dependency
     /// The epoch of the parent's value at the creation of this value.
     @usableFromInline let parentEpoch: UInt64
-    /// The time of the early renewal, minus the maximum lateness of the coarse clock.
+    /// The time of the early renewal, minus the maximum lateness of the coarse clock; `.distantFuture` for a
+    /// value with an unknown end.
     @usableFromInline let until: Moment
     @usableFromInline let epoch: UInt64
     let session: UInt64
-    /// Whether the value replaced a refused value, and no task has accepted the new value yet.
-    ///
-    /// Only the acceptance of such a value is recorded.
+    /// Whether an acceptance of the value must be recorded: see
+    /// ``DependencyStateMachine/isUnproven``.
     @usableFromInline let isUnproven: Bool
 
     init(_ held: DependencyStateMachine<Dependency>.VersionedDependency, isUnproven: Bool) {
@@ -105,7 +105,7 @@ package final class RunnerEpochs: Sendable {
 
     package init(parent: RunnerEpochs?) { self.parent = parent }
 
-    /// Publishes a change of the layer's value or of its parent epoch; called under the layer's lock.
+    /// Publishes a change of the layer's value; called under the layer's lock, or before the layer is used.
     func changed(epoch: UInt64, heldParentEpoch: UInt64?) {
         self.own.store(epoch, ordering: .sequentiallyConsistent)
         if self.parent != nil { self.withParent.withLock { $0 = (epoch, heldParentEpoch) } }
