@@ -48,9 +48,10 @@ public enum UpdateResult<Dependency: Sendable>: Sendable {
 
     /// The update was refused; a repetition would fail, too.
     ///
-    /// The current dependency is dropped, and calls fail at once until a value is set or the runner is reset.
-    /// The stored update of a runner with a parent runner instead refuses the parent's dependency. A thrown
-    /// ``BadDependencyError`` has the same effect.
+    /// A runner drops the current dependency, and calls fail at once until a value is set or the runner is
+    /// reset. The stored update of a runner with a parent runner instead refuses the parent's dependency.
+    /// ``MuxSessions`` remembers the refusal for one minute. A thrown ``BadDependencyError`` has the same
+    /// effect.
     case updateFailed
 }
 

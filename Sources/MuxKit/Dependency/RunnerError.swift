@@ -12,7 +12,10 @@ public import Foundation
 @nonexhaustive
 #endif
 public enum RunnerError: Error, Sendable {
-    /// The update was refused. Every later call fails, too, until a value is set, or the runner is reset.
+    /// The update was refused.
+    ///
+    /// Later calls fail, too: calls of a runner until a dependency is set or the runner is reset, and calls
+    /// of ``MuxSessions`` that need an update for one minute.
     case updateFailed(underlying: (any Error)?)
 
     /// The task refused too many dependencies: see ``RunnerPolicy/maximumUpdatesPerCall``.

@@ -2,8 +2,6 @@ public import Foundation
 
 /// A lease between the processes of one machine, kept in a file.
 ///
-/// The file contains the name of the holder and the end of the lease.
-///
 /// **Concurrent calls** access the file one after another, on a serial queue of the lease.
 ///
 /// **On disk.** The file is replaced as a whole, under a file lock. The lock is held for one comparison and
@@ -13,10 +11,11 @@ public import Foundation
 /// The end of a lease is a wall-clock time, which all processes share, even across a restart of the machine.
 /// If the wall clock is set back, a lease also ends for a process that has seen the same term unchanged for
 /// the full duration of the term. If the wall clock is set forward, a lease can end early, and the holder
-/// detects the loss only at the next extension.
+/// detects the loss at the next extension.
 ///
-/// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name: a file of
-/// another name is not used (``MuxStoreError/otherName``). A folder or file is refused if a user other than
+/// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name, the name
+/// of the holder and the end of the lease. A file of another lease's name is not used
+/// (``MuxStoreError/otherName``). A folder or file is refused if a user other than
 /// the current user and the superuser is its owner or has write permission (``MuxStoreError/notPrivate``).
 public actor FileLease: MuxLease {
     /// The content of the file; without an owner the lease is free.
@@ -42,7 +41,8 @@ public actor FileLease: MuxLease {
     package nonisolated let problems: StorageProblems?
     private let wallTime: @Sendable () -> Date
     private let time: TimeSource
-    /// The last checked record, and the time since which the record is unchanged.
+    /// The last record that had not ended by the wall clock, and the time since which the record is
+    /// unchanged.
     private var seen: (record: Record, since: Moment)?
 
     /// The executor of the lease's blocking calls.
@@ -131,7 +131,8 @@ public actor FileLease: MuxLease {
 
     /// Suspends until the file no longer contains `term`.
     ///
-    /// If the system does not report changes of a folder, the function suspends until the task is cancelled.
+    /// Returns early if the folder is removed. If the system does not report changes of a folder, the file is
+    /// read only once, and the function then suspends until the task is cancelled.
     ///
     /// - Parameter term: The term of another owner.
     /// - Throws: `CancellationError`, or ``MuxStoreError`` if the folder cannot be read now.
@@ -164,7 +165,7 @@ public actor FileLease: MuxLease {
         try self.file.write(content, durability: .relaxed)
     }
 
-    /// Whether a term has ended.
+    /// Whether a term has ended; remembers a record that was not seen before.
     private func isOver(_ record: Record, at now: Date) -> Bool {
         guard now < record.deadline else { return true }
         let moment = self.time.now
@@ -210,8 +211,8 @@ package struct FolderLock: Sendable {
 
     /// The open file, locked.
     ///
-    /// The system may remove the file during the wait. The lock of a removed file excludes no other process,
-    /// so such a lock is not used.
+    /// Another process or the system may remove the file during the wait. The lock of a removed file excludes
+    /// no other process, so the function opens the file again.
     private func lockedFile(_ open: OpenFile?) throws(MuxStoreError) -> OpenFile {
         var open = open
         for _ in 0..<Self.maximumAttempts {

@@ -7,7 +7,7 @@ package final class LeaseHolder: Sendable {
         var term: MuxLeaseTerm?
         /// The time until which no other owner can have the lease.
         var end = Moment.distantPast
-        /// A number that changes when another owner may have had the lease.
+        /// A number that increases when another owner may have had the lease.
         var tenure: UInt64 = 0
     }
 
@@ -28,7 +28,7 @@ package final class LeaseHolder: Sendable {
 
     /// Waits for the lease, runs `work`, and keeps the lease until the end of `work`.
     ///
-    /// The lease is extended after each third of its duration. A process that is suspended for longer than
+    /// The lease is extended after each third of the term. A process that is suspended for longer than
     /// the duration may lose the lease; `work` detects the loss with ``tenure``. Waiting owners get the lease
     /// in no particular order.
     ///
@@ -72,12 +72,12 @@ package final class LeaseHolder: Sendable {
     /// Ends a use; the lease is given back after the last use.
     package func release(_ use: Use) async {
         use.cancel()
-        // A running extension would take the lease again after its return.
+        // An extension that still runs could take the lease again after the lease was given back.
         await use.value
         await self.endUse()
     }
 
-    /// Extends the lease after each third of its duration, until a cancellation or a loss.
+    /// Extends the lease after each third of the term, until a cancellation or a loss to another owner.
     private func extend() async {
         // The minimum prevents a busy loop with a lease that reports no remaining time.
         let shortest = min(self.duration / 3, .milliseconds(100))
@@ -132,6 +132,7 @@ package final class LeaseHolder: Sendable {
     /// Ends a use, even after a cancellation.
     private func endUse() async { await finishing { await self.mutex.run { await self.useEnded() } } }
 
+    /// Called inside ``mutex``, so that no extension runs at the same time.
     private func useEnded() async {
         let term = self.state.withLock { state -> MuxLeaseTerm? in
             state.uses -= 1
@@ -143,7 +144,8 @@ package final class LeaseHolder: Sendable {
         if let term { try? await self.lease.giveBack(term) }
     }
 
-    /// The duration of a term of this owner; a lease may shorten the requested duration.
+    /// The duration of a term of this owner, from the call of `take`; a lease may shorten the requested
+    /// duration.
     private func length(of term: MuxLeaseTerm?) -> Duration {
         min(self.duration, max(term?.remaining ?? self.duration, .milliseconds(1)))
     }
@@ -165,8 +167,8 @@ package final class LeaseHolder: Sendable {
 
     /// Waits until no other owner has the lease, and takes the lease.
     private func untilTaken() async throws {
-        // The last term whose end the lease reported. If `take` still returns this term, the report was
-        // false: the term is no longer watched, and only its time is awaited.
+        // The last term that must not be watched again: the lease reported the end of the term, or cannot
+        // watch the term. If `take` still returns the term, the loop only waits for the time of the term.
         var misreported: MuxLeaseTerm?
         while true {
             try Task.checkCancellation()

@@ -15,7 +15,7 @@
 /// A refresh renews the access token with the refresh token. A sign-in obtains the refresh token.
 ///
 /// **Concurrent calls.** All tasks that report a bad token at the same time share one refresh, or one
-/// sign-in, and continue with the new token. Two refreshes never use the same refresh token at the same time.
+/// sign-in, and continue with the new token. The refreshes of a runner use a refresh token one after another.
 ///
 /// **Cancellation.** A cancelled caller that waits for a token throws `CancellationError` at once; refreshes
 /// and sign-ins continue.
@@ -33,9 +33,9 @@
 /// to rotate refresh tokens: the loss of the successor would end the session.
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
-/// store. A rotated refresh token is stored before any caller gets the new access token. After a crash
-/// between these two writes, the next launch sends the stored refresh token again, and signs in only if the
-/// server refuses the token.
+/// store. A rotated refresh token is stored before any caller gets the new access token; if the store fails,
+/// see ``RunnerError/tokensNotStored(underlying:)``. After a crash between these two writes, the next launch
+/// sends the stored refresh token again, and signs in only if the server refuses the token.
 ///
 /// **Several processes** with the same store share one refresh: the holder of the lease reads the store
 /// first, and uses newer tokens of another process. If a process is killed while holding the lease, other
@@ -168,9 +168,9 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Renews the access token, even if the current token is good; simultaneous callers share one refresh.
     ///
-    /// Sends exactly one refresh to the token server, apart from retries (``RunnerPolicy/retry``). A stored
-    /// access token, or an access token that was set before the call, does not replace the refresh. Without a
-    /// refresh token, a sign-in runs first; if the sign-in returns an access token, no refresh is sent.
+    /// A stored access token, or an access token that was set before the call, does not replace the refresh.
+    /// Without a refresh token, or if the server refuses the refresh token, a sign-in runs; if the sign-in
+    /// returns an access token, no further refresh is sent.
     ///
     /// - Returns: The new access token.
     /// - Throws: The error of a closure of the runner, ``RunnerError``, or `CancellationError`.
@@ -181,10 +181,11 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Whether a session exists: tokens in memory or in the store, not refused by the server.
     ///
-    /// Sends no request and starts no sign-in. Reads the store, so the status is correct after a launch and
-    /// after a sign-in or sign-out of another process. An expired access token does not matter, because the
-    /// refresh token may renew the access token. Only the server can decide whether the tokens are valid:
-    /// ``OAuthStatus/signedIn`` means that the server has not refused the tokens yet.
+    /// Sends no request and starts no sign-in. Reads the store unless the status is known from memory, so the
+    /// status is correct after a launch and after a sign-in or sign-out of another process. An expired access
+    /// token does not matter, because the refresh token may renew the access token. Only the server can
+    /// decide whether the tokens are valid: ``OAuthStatus/signedIn`` means that the server has not refused
+    /// the tokens yet.
     public nonisolated var status: OAuthStatus {
         get async { await self.session.status() }
     }
@@ -207,7 +208,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// Replaces the tokens with tokens from outside the runner, and stores the new tokens.
     ///
     /// Callers that wait for an update get the new access token, or an access token made with the new refresh
-    /// token. If `refresh` is already the current refresh token, `access` is kept in memory only.
+    /// token. If `refresh` is already the current refresh token, and the server has not refused the refresh
+    /// token, `access` is kept in memory only.
     ///
     /// - Parameters:
     ///   - refresh: The refresh token.
@@ -240,10 +242,9 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         )
     }
 
-    /// Replaces the access token with a token from outside the runner.
+    /// Replaces the access token with a token from outside the runner, for a token without a refresh token.
     ///
-    /// Use this function for an access token without a refresh token. The token is kept in memory only.
-    /// Callers that wait for an update get the token.
+    /// The token is kept in memory only. Callers that wait for an update get the token.
     ///
     /// - Parameter access: The access token.
     public nonisolated func set(access: AccessToken) {

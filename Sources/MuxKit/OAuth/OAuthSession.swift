@@ -5,7 +5,7 @@ import Foundation
 /// The upper layer holds an ``OAuthGrant``: the refresh token and its state. The update of the upper layer
 /// reads the stored grant, or signs in. The lower layer holds the access token. The update of the lower
 /// layer runs as a task of the upper layer: the update takes the grant's access token, or refreshes. An
-/// access token is invalid as soon as its grant is replaced.
+/// access token is invalid as soon as another grant replaces the grant of the access token.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
@@ -85,8 +85,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// The identity of the storage.
     ///
-    /// If the storage detects a sign-out by another process while this participant has no grant, the
-    /// repository ends the session for all participants with other identities.
+    /// If the storage finds an ended session while this participant has no grant, the repository ends the
+    /// session for all participants with other identities.
     var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }
@@ -99,6 +99,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     }
 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
+        // The state of the tokens changes before the upper layer: an update of the upper layer's next session
+        // must not restore the stored tokens of the ended session.
         let lower = self.lower.ended(.signOut, sendsEvent: sendsEvent)
         self.tokenManager.sessionState.withLock { $0.ended() }
         let upper = self.upper.ended(.signOut, sendsEvent: sendsEvent)
@@ -132,9 +134,8 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// Whether the grant is from a sign-in, not from the store or a `set`.
     var isFromSignIn = false
 
-    /// Whether the exchange that made this grant replaced the refresh token.
-    ///
-    /// The server no longer accepts the previous token.
+    /// Whether the exchange that made this grant replaced the refresh token; the server may no longer accept
+    /// the previous refresh token.
     var isRotated = false
 
     /// Whether the server is known to rotate refresh tokens.

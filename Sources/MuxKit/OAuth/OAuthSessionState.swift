@@ -7,12 +7,13 @@ package struct OAuthSessionState: Sendable {
     /// Whether stored tokens may be used if no other process uses the store; `false` after the end of a
     /// session in this process.
     package private(set) var mayRestore = true
-    /// The number of the runner's current session.
+    /// The number of the runner's current session: equal to the session number of the upper layer, except
+    /// during the end of a session.
     package private(set) var sessionID: UInt64 = 0
     /// Identifies a refresh token and its successors: increased by a sign-out and by tokens from outside the
     /// runner.
     package var tokenFamily: UInt64 = 0
-    /// The epoch of the last grant that the server refused.
+    /// The upper layer's epoch of the last grant that the server refused in this session.
     package var refusedEpoch: UInt64?
     /// Whether the last read of a grant found the mark that the server has refused the tokens.
     package var foundRefusal = false
@@ -20,17 +21,18 @@ package struct OAuthSessionState: Sendable {
     package var serial: UInt64 = 0
     /// The serial number of the record with the last reported interruption of an exchange.
     private var interruption: UInt64?
-    /// Whether a sign-out has begun: no token of the session is stored any more.
+    /// Whether a sign-out has begun, and the session has not ended yet: no token is stored in this time.
     package private(set) var isEnding = false
     /// The epoch before which a running sign-out ends the repository's sessions.
     package var endedBefore: UInt64?
     /// Whether the running or next operation of the store must remove the tokens at its end.
     package var owesRemoval = false
-    /// The revision of the grant with an access token that arrived after the time-out of its callers.
+    /// The revision of the grant with an access token that arrived after the time-out of the callers, and
+    /// that no later call has examined yet.
     package var unclaimed: UInt64?
     /// The greatest session epoch that was found in the store, or begun by a sign-out.
     package private(set) var greatestSession: UInt64 = 0
-    /// Problems that were reported and are not solved yet.
+    /// Problems that were reported and are not solved yet, also from earlier sessions.
     private var reported: Set<OAuthProblem> = []
 
     package init() {}
@@ -44,7 +46,7 @@ package struct OAuthSessionState: Sendable {
 
     /// Records a tolerated problem.
     ///
-    /// - Returns: Whether to report the problem.
+    /// - Returns: Whether to report the problem: `false` for a problem that was reported and is not solved.
     package mutating func failed(_ problem: OAuthProblem) -> Bool { self.reported.insert(problem).inserted }
 
     /// Records that the problem is solved.

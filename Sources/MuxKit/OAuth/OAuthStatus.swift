@@ -38,8 +38,8 @@ public enum OAuthStatus: Sendable, Hashable {
     /// deallocated; the sequence does not retain the runner.
     ///
     /// **Several processes.** If the store can be watched, as a ``ProtectedFileTokenStore`` can, changes by
-    /// other processes are reported at once. Otherwise the changes are reported at the next use of the tokens
-    /// in this process.
+    /// other processes are reported at once. Otherwise the changes are reported when this process next uses
+    /// the store.
     public struct Changes: AsyncSequence, Sendable {
         /// A status.
         public typealias Element = OAuthStatus

@@ -19,7 +19,8 @@ extension OAuthTokenManager {
         guard let limit = self.refreshLimit else {
             return try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         }
-        // At the limit callers stop waiting, even if the refresh ignores its cancellation and continues.
+        // At the limit callers stop waiting, even if the refresh ignores the cancellation and continues. A
+        // late access token is in the grant, and the next call uses the late token.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
             try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
@@ -65,8 +66,8 @@ extension OAuthTokenManager {
             defer { sessionState.unclaimed = nil }
             return sessionState.unclaimed == present.revision
         }
-        // Before the assignment of `unclaimed`, a call may have used the late token, and the server may have
-        // refused the late token: then the token is not used again.
+        // A call may have used the late token before the assignment of `unclaimed`. If the server has refused
+        // the late token, the token is not used again.
         let isLate = isUnclaimed && !self.storage.tokens.areSame(present.value.access, refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
@@ -172,7 +173,8 @@ extension OAuthTokenManager {
         return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
     }
 
-    /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh.
+    /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh, but still waits for
+    /// the end of the exchange.
     private func exchange(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in

@@ -150,8 +150,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Makes the grant durable, unless the grant is already stored.
     ///
     /// - Throws: ``RunnerError``. A failed save throws only if the loss of the grant would end the session:
-    ///   if the grant is rotated, and this or a previous grant was stored. Otherwise a later update repeats
-    ///   the save.
+    ///   if the refresh token was rotated, and this or a previous grant was stored. Otherwise a later update
+    ///   repeats the save.
     func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         do {
             try await self.storeNow(held, of: upper)
@@ -160,7 +160,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Makes the grant durable, unless the grant is already stored, or another process has set other tokens.
+    /// Makes the current grant of `upper` durable, unless the grant is already stored, or another process has
+    /// stored other tokens.
     ///
     /// - Throws: ``RunnerError``, such as ``RunnerError/tokensNotStored(underlying:)`` or
     ///   ``RunnerError/signedOut``.
@@ -185,7 +186,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Stores the grant that continues `held`; `nil` if other tokens were set, also by another process.
+    /// Stores the current grant of `upper`, in the session of `held`.
+    ///
+    /// - Returns: The stored grant; `nil` if another process has stored other tokens, or if other tokens were
+    ///   set before the attempt.
+    /// - Throws: ``RunnerError``.
     private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
         -> Upper.VersionedDependency?
     {
@@ -197,6 +202,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             guard let present = upper.held, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
             else { throw RunnerError.signedOut }
+            // Another mutex belongs to other tokens, which were set in the meantime.
             guard attempt == nil || present.value.mutex === held.value.mutex else { return nil }
             guard !present.value.isStored || attempt != nil else { return present }
             guard try await self.coordination.mayStore(present.value, epoch: epoch) else { return nil }
@@ -208,7 +214,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Replaces the stored grant with a mark that the server has refused the grant.
     ///
     /// Other processes and later launches then do not send the refresh token. If the save fails, other
-    /// processes and later launches send the refresh token once more.
+    /// processes and later launches may send the refresh token once more.
     func noteRefusal(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async {
         guard held.value.wasStored, self.storage.mayWait,
             await self.coordination.afterExchange(of: held, of: upper, since: tenure) != nil
@@ -234,8 +240,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// on the folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
         self.sessionState.withLock { $0.ends(before: epoch) }
+        // Inside an operation of the store, the sign-out cannot wait: the operation removes the tokens.
         guard self.storage.mayWait else { return }
         try await self.storage.exclusively {
+            // With epoch 0, the tokens of no session count as ended: each record with tokens is replaced.
             switch try await self.storage.tokens.load(session: 0) {
             case .record, .refused: break
             case .nothing, .nonsense, .ended: return

@@ -33,8 +33,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         try await self.mutex.run(admitsNested: false, operation)
     }
 
-    /// Runs `operation`, which may store tokens; then removes the tokens if a sign-out left the removal
-    /// pending.
+    /// Runs `operation`, which may store tokens, after the end of all earlier operations; then removes the
+    /// tokens of an ended session if a sign-out left the removal pending.
     ///
     /// A sign-out inside `operation` cannot wait for the store, and leaves the removal pending.
     func storing<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
@@ -71,7 +71,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///
     /// If the repository's folder cannot be used, the epoch is uncertain: the greatest epoch that this runner
     /// has found in the token store, or has begun by a sign-out. If the tokens are in memory only
-    /// (``isPrivate``), the epoch comes from memory, and is always certain.
+    /// (``isPrivate``), the folder is not read, and the epoch in memory is certain.
     func repositoryEpoch() async -> (epoch: UInt64, isKnown: Bool) {
         let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
         if let known { return (known, true) }
@@ -145,7 +145,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// The grant of a record; `nil` for a record without a refresh token.
     ///
-    /// Reports an exchange of the refresh token that another runner began and did not finish.
+    /// If `isAlone` is `true`, the function reports an exchange of the refresh token that another runner
+    /// began and did not finish, once for each record.
     func grant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
         if self.sessionState.withLock({ $0.noteSerial(record.serial ?? 0, isInterrupted: isInterrupted) }) {
@@ -164,7 +165,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         self.sessionState.withLock { $0.serial = max($0.serial, serial) }
     }
 
-    /// Ends the sessions before `epoch` in the repository, because another process has ended the sessions.
+    /// Ends the sessions before `epoch` in the repository, after a sign-out by another process or an
+    /// interrupted sign-out.
     ///
     /// - Parameters:
     ///   - epoch: The first epoch that does not end.
@@ -220,13 +222,15 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Whether the tokens are in memory only, so that no other process changes the tokens.
+    /// Whether the tokens are in memory only, and no other process changes the tokens.
     var isPrivate: Bool { !self.isShared && self.tokens.store is InMemoryTokenStore }
 
     /// Calls `onChange` when another process may have changed the store, until the returned task is
     /// cancelled.
     func watch(_ onChange: @escaping @Sendable () -> Void) -> Task<Void, Never> {
         let store = self.tokens.store
+        // The task outlives a store operation that starts the watch, and must not count as a part of the
+        // operation.
         return ReentrantAsyncMutex.outside {
             self.repository.spawn(name: "mux.tokens") { await store.watch(onChange) }
         }

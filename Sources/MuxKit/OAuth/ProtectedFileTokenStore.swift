@@ -116,7 +116,7 @@ public actor ProtectedFileTokenStore: TokenStore {
         try? self.lock.hold { () throws(MuxStoreError) in self.tidyLocked() }
     }
 
-    /// Does the same as ``tidy()``; the caller holds the lock.
+    /// As ``tidy()``; called under ``lock``.
     private func tidyLocked() {
         guard !self.isTidy else { return }
         self.isTidy = true

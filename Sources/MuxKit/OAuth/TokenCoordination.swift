@@ -1,7 +1,7 @@
 /// Coordinates renewals and sign-ins with other processes that use the same token store.
 ///
-/// A lease serialises renewals and sign-ins of the processes. Without a lease, no other process uses the
-/// store.
+/// A lease serialises renewals and sign-ins of the processes. A runner without a lease assumes that no other
+/// process uses the store.
 struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     typealias Grant = OAuthGrant<AccessToken, RefreshToken>
     typealias Upper = RunnerCore<Grant>
@@ -38,7 +38,8 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// The number of the current uninterrupted period without renewals by other processes; `nil` if another
     /// process may be renewing now.
     ///
-    /// If two reads return the same number, no other process has renewed tokens between the reads.
+    /// If two reads return the same number, no other process has renewed tokens between the reads. Always 0
+    /// without a lease.
     var tenure: UInt64? {
         guard let lease else { return 0 }
         return lease.tenure
@@ -102,6 +103,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         case .record(let record):
             let grant = self.storage.grant(record, isAlone: self.isAlone(since: tenure))
             guard (record.serial ?? 0) > held.value.serial, var grant else { return held }
+            // The caller runs inside this mutex, and later calls must wait for the caller.
             grant.mutex = held.value.mutex
             let isOther = !self.storage.tokens.areSame(grant.refresh, held.value.refresh)
             return upper.continued(held, with: grant, raisesEpoch: isOther) ?? held
@@ -124,9 +126,8 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         }
     }
 
-    /// The newest grant after the exchange.
-    ///
-    /// `nil` if another process has replaced the grant's refresh token in the meantime.
+    /// The newest grant after the exchange; `nil` if another process has replaced the grant's refresh token
+    /// in the meantime.
     func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
     {
@@ -143,7 +144,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// Whether a grant of the session `epoch` may replace the stored grant.
     ///
     /// `false` if another process has stored other tokens since the last read, and `grant` continues the
-    /// previous stored grant.
+    /// previous stored grant. `true` if the store cannot be read.
     ///
     /// - Throws: ``RunnerError/signedOut`` if another process has ended the session.
     func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool {

@@ -2,9 +2,9 @@ public import Foundation
 
 /// Keeps the tokens of a session between launches.
 ///
-/// A runner calls `save` and `remove` of its store one at a time, in order. During such a call, the store may
-/// call the runner: the runner uses a good access token, and a call that must wait for the store throws
-/// ``RunnerError/wouldDeadlock``.
+/// A runner calls `save` and `remove` of the store one at a time, in order; calls of `load` may overlap with
+/// other calls. During a call of `save` or `remove`, the store may call the runner: the runner uses a good
+/// access token, and a call that must wait for the store throws ``RunnerError/wouldDeadlock``.
 public protocol TokenStore: Sendable {
     /// Returns the data of the last save; `nil` without saved data.
     ///
@@ -64,7 +64,8 @@ public final class InMemoryTokenStore: TokenStore {
 }
 
 extension TokenStore where Self == InMemoryTokenStore {
-    /// A new store in memory: apart from a sign-out, a runner with this store never accesses the disk.
+    /// A new store in memory; a runner with this store and without a lease accesses the disk only for a
+    /// sign-out.
     public static var inMemory: InMemoryTokenStore { InMemoryTokenStore() }
 }
 
@@ -105,9 +106,9 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         case nonsense
         /// Tokens of an ended session, or the mark that the sessions before `before` have ended.
         case ended(before: UInt64)
-        /// Tokens that may be used.
+        /// Tokens of the repository's session or of a later session.
         case record(Record)
-        /// The mark that the server has refused the tokens of this session.
+        /// The mark that the server has refused the tokens of the repository's session or of a later session.
         case refused(Record)
     }
 
@@ -135,7 +136,8 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         return record.session >= epoch ? .record(record) : .ended(before: epoch)
     }
 
-    /// Whether two tokens are equal after encoding, and so identical for a server; `false` without a token.
+    /// Whether two tokens are equal after encoding, and so identical for a server; `false` if a token is
+    /// absent or cannot be encoded.
     func areSame<Token: Encodable>(_ a: Token?, _ b: Token?) -> Bool {
         guard let a, let b else { return false }
         let encoder = JSONEncoder()
@@ -180,7 +182,7 @@ package enum KeychainAnswer {
     /// - Returns: ``success``, or the status of the last call.
     package static func replace(update: () -> Int32, add: () -> Int32) -> Int32 {
         var status = update()
-        // After three additions, a change by another process at the same time is an error.
+        // The status of the third addition is final, even if another process changed the item again.
         for addition in 1...3 where status == Self.itemNotFound {
             status = add()
             // Another process added the item between the update and the addition.
