@@ -35,10 +35,10 @@ package final class LeaseHolder: Sendable {
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` during the wait, or the
     ///   error of `work`.
     package func run<Success: Sendable>(_ work: () async throws -> Success) async throws -> Success {
-        try await self.using {
-            try await self.orUnavailable { try await self.untilTaken() }
+        try await self.runAsUse {
+            try await self.mapLeaseErrors { try await self.waitAndTakeLease() }
             return try await withThrowingTaskGroup(of: Void.self) { group in
-                group.addTask { await self.extend() }
+                group.addTask { await self.keepExtending() }
                 defer { group.cancelAll() }
                 return try await work()
             }
@@ -61,12 +61,12 @@ package final class LeaseHolder: Sendable {
     package func acquire(_ spawn: TaskLauncher) async throws -> Use {
         self.state.withLock { $0.uses += 1 }
         do {
-            if self.tenure == nil { try await self.orUnavailable { try await self.untilTaken() } }
+            if self.tenure == nil { try await self.mapLeaseErrors { try await self.waitAndTakeLease() } }
         } catch {
             await self.endUse()
             throw error
         }
-        return spawn(name: "mux.lease") { await self.extend() }
+        return spawn(name: "mux.lease") { await self.keepExtending() }
     }
 
     /// Ends a use; the lease is given back after the last use.
@@ -78,7 +78,7 @@ package final class LeaseHolder: Sendable {
     }
 
     /// Extends the lease after each third of the term, until a cancellation or a loss to another owner.
-    private func extend() async {
+    private func keepExtending() async {
         // The minimum prevents a busy loop with a lease that reports no remaining time.
         let shortest = min(self.duration / 3, .milliseconds(100))
         var pause: Duration { max(self.length(of: self.state.withLock { $0.term }) / 3, shortest) }
@@ -93,7 +93,7 @@ package final class LeaseHolder: Sendable {
     ///
     /// - Throws: The error of the lease or of `work`.
     package func runIfFree(_ work: () async throws -> Void) async throws {
-        try await self.using {
+        try await self.runAsUse {
             if try await self.take().owner == self.owner { try await work() }
         }
     }
@@ -114,13 +114,13 @@ package final class LeaseHolder: Sendable {
     ///
     /// - Returns: The new ``tenure``; `nil` if another owner has the lease.
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, or `CancellationError`.
-    func takenAgain() async throws -> UInt64? {
-        let term = try await self.orUnavailable { try await self.take() }
+    func retakeLease() async throws -> UInt64? {
+        let term = try await self.mapLeaseErrors { try await self.take() }
         return self.state.withLock { term.owner == self.owner ? $0.tenure : nil }
     }
 
     /// Counts `body` as a use of the lease; the lease, if taken, is given back after the last use.
-    func using<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
+    func runAsUse<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
         let result = await Result<_, any Error> { try await body() }
         // The lease is given back even after a cancellation, so that other owners do not wait for the end of
@@ -130,10 +130,10 @@ package final class LeaseHolder: Sendable {
     }
 
     /// Ends a use, even after a cancellation.
-    private func endUse() async { await finishing { await self.mutex.run { await self.useEnded() } } }
+    private func endUse() async { await finishing { await self.mutex.run { await self.countEndOfUse() } } }
 
     /// Called inside ``mutex``, so that no extension runs at the same time.
-    private func useEnded() async {
+    private func countEndOfUse() async {
         let term = self.state.withLock { state -> MuxLeaseTerm? in
             state.uses -= 1
             guard state.uses == 0 else { return nil }
@@ -166,7 +166,7 @@ package final class LeaseHolder: Sendable {
     }
 
     /// Waits until no other owner has the lease, and takes the lease.
-    private func untilTaken() async throws {
+    private func waitAndTakeLease() async throws {
         // The last term that must not be watched again: the lease reported the end of the term, or cannot
         // watch the term. If `take` still returns the term, the loop only waits for the time of the term.
         var misreported: MuxLeaseTerm?
@@ -210,7 +210,7 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    private func orUnavailable<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
+    private func mapLeaseErrors<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         do {
             return try await body()
         } catch let error as CancellationError {

@@ -102,7 +102,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
         // The state of the tokens changes before the upper layer: an update of the upper layer's next session
         // must not restore the stored tokens of the ended session.
         let lower = self.lower.ended(.signOut, sendsEvent: sendsEvent)
-        self.tokenManager.sessionState.withLock { $0.ended() }
+        self.tokenManager.sessionState.withLock { $0.endSession() }
         let upper = self.upper.ended(.signOut, sendsEvent: sendsEvent)
         return {
             lower()

@@ -20,7 +20,7 @@ package struct OAuthSessionState: Sendable {
     /// The greatest serial number of the records that this runner has read or written.
     package var serial: UInt64 = 0
     /// The serial number of the record with the last reported interruption of an exchange.
-    private var interruption: UInt64?
+    private var lastInterruption: UInt64?
     /// Whether a sign-out has begun, and the session has not ended yet: no token is stored in this time.
     package private(set) var isEnding = false
     /// The epoch before which a running sign-out ends the repository's sessions.
@@ -29,16 +29,16 @@ package struct OAuthSessionState: Sendable {
     package var owesRemoval = false
     /// The revision of the grant with an access token that arrived after the time-out of the callers, and
     /// that no later call has examined yet.
-    package var unclaimed: UInt64?
+    package var lateTokenRevision: UInt64?
     /// The greatest session epoch that was found in the store, or begun by a sign-out.
     package private(set) var greatestSession: UInt64 = 0
     /// Problems that were reported and are not solved yet, also from earlier sessions.
-    private var reported: Set<OAuthProblem> = []
+    private var reportedProblems: Set<OAuthProblem> = []
 
     package init() {}
 
     /// Records the repository's session epoch, from a read that began in session `sessionID`.
-    package mutating func found(epoch: UInt64, in sessionID: UInt64) {
+    package mutating func recordRepositoryEpoch(_ epoch: UInt64, readIn sessionID: UInt64) {
         // After a sign-out in between, `epoch` is the epoch of the previous session.
         guard sessionID == self.sessionID, self.repositoryEpoch == nil else { return }
         self.repositoryEpoch = epoch
@@ -47,10 +47,12 @@ package struct OAuthSessionState: Sendable {
     /// Records a tolerated problem.
     ///
     /// - Returns: Whether to report the problem: `false` for a problem that was reported and is not solved.
-    package mutating func failed(_ problem: OAuthProblem) -> Bool { self.reported.insert(problem).inserted }
+    package mutating func recordProblem(_ problem: OAuthProblem) -> Bool {
+        self.reportedProblems.insert(problem).inserted
+    }
 
     /// Records that the problem is solved.
-    package mutating func worked(_ problem: OAuthProblem) { self.reported.remove(problem) }
+    package mutating func clearProblem(_ problem: OAuthProblem) { self.reportedProblems.remove(problem) }
 
     /// Records a session epoch from the store.
     package mutating func noteSession(_ session: UInt64) { self.greatestSession = max(self.greatestSession, session) }
@@ -64,30 +66,30 @@ package struct OAuthSessionState: Sendable {
     /// - Returns: Whether to report the interruption.
     package mutating func noteSerial(_ serial: UInt64, isInterrupted: Bool) -> Bool {
         self.serial = max(self.serial, serial)
-        guard isInterrupted, self.interruption != serial else { return false }
-        self.interruption = serial
+        guard isInterrupted, self.lastInterruption != serial else { return false }
+        self.lastInterruption = serial
         return true
     }
 
     /// Begins a sign-out, which ends the repository's sessions before `epoch`.
-    package mutating func ends(before epoch: UInt64) {
+    package mutating func beginSignOut(before epoch: UInt64) {
         self.isEnding = true
         self.endedBefore = epoch
         self.noteSession(epoch)
     }
 
     /// Ends the session: its stored tokens are not used again.
-    package mutating func ended() {
+    package mutating func endSession() {
         var next = OAuthSessionState()
         next.storedSession = self.storedSession
         next.mayRestore = false
         next.sessionID = self.sessionID &+ 1
         next.tokenFamily = self.tokenFamily &+ 1
         next.serial = self.serial
-        next.interruption = self.interruption
+        next.lastInterruption = self.lastInterruption
         next.endedBefore = self.endedBefore
         next.greatestSession = self.greatestSession
-        next.reported = self.reported
+        next.reportedProblems = self.reportedProblems
         self = next
     }
 }

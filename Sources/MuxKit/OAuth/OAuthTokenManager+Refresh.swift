@@ -26,7 +26,7 @@ extension OAuthTokenManager {
         } late: { result in
             guard case .success(.output) = result else { return }
             let revision = upper.held?.revision
-            self.sessionState.withLock { $0.unclaimed = revision }
+            self.sessionState.withLock { $0.lateTokenRevision = revision }
         }
         guard let result else { throw RunnerError.updateTimedOut(after: limit) }
         return result
@@ -62,13 +62,13 @@ extension OAuthTokenManager {
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
     ) async throws -> RunResult<Lower.Updated>? {
-        let isUnclaimed = self.sessionState.withLock { sessionState in
-            defer { sessionState.unclaimed = nil }
-            return sessionState.unclaimed == present.revision
+        let hasLateToken = self.sessionState.withLock { sessionState in
+            defer { sessionState.lateTokenRevision = nil }
+            return sessionState.lateTokenRevision == present.revision
         }
-        // A call may have used the late token before the assignment of `unclaimed`. If the server has refused
-        // the late token, the token is not used again.
-        let isLate = isUnclaimed && !self.storage.tokens.areSame(present.value.access, refused?.value)
+        // A call may have used the late token before the assignment of `lateTokenRevision`. If the server has
+        // refused the late token, the token is not used again.
+        let isLate = hasLateToken && !self.storage.tokens.areSame(present.value.access, refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
             try await self.store(present, of: upper)
@@ -76,7 +76,7 @@ extension OAuthTokenManager {
         }
         guard self.sessionState.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
         do {
-            return try await self.coordination.exclusively(risking: present.value) {
+            return try await self.coordination.runUnderLease(risking: present.value) {
                 try await self.refreshedAccess(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
@@ -124,7 +124,7 @@ extension OAuthTokenManager {
         var tenure = self.coordination.tenure
         let sent: Upper.VersionedDependency
         do {
-            let present = try await self.coordination.newest(given, of: upper, since: tenure)
+            let present = try await self.coordination.adoptNewestGrant(given, of: upper, since: tenure)
             if let access = self.usableAccess(of: present), present.revision != given.revision,
                 !self.storage.tokens.areSame(access, refused)
             {
@@ -151,7 +151,9 @@ extension OAuthTokenManager {
             guard upper.held?.epoch != sent.epoch, upper.session == sent.session else { throw error }
             return .badDependency  // other tokens were set in the meantime
         }
-        guard let held = await self.coordination.afterExchange(of: sent, of: upper, since: tenure) else { return nil }
+        guard let held = await self.coordination.newestGrantAfterExchange(of: sent, of: upper, since: tenure) else {
+            return nil
+        }
         // Some servers send an empty string instead of no refresh token.
         let rotated = renewal.refresh.flatMap { ($0 as? String)?.isEmpty == true ? nil : $0 }
         let isRotated = rotated.map { !self.storage.tokens.areSame($0, held.value.refresh) } ?? false

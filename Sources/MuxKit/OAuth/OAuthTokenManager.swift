@@ -60,12 +60,12 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     func obtainGrant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
         if refused == nil,
-            let grant = try await self.storage.restored(insteadOf: nil, isAlone: !self.storage.isShared)
+            let grant = try await self.storage.loadGrant(insteadOf: nil, isAlone: !self.storage.isShared)
         {
             return Upper.Updated(.updatedDependency(grant))
         }
-        return try await self.coordination.exclusively(risking: nil) {
-            if let grant = try await self.coordination.restoredBeforeSignIn(insteadOf: refused) {
+        return try await self.coordination.runUnderLease(risking: nil) {
+            if let grant = try await self.coordination.loadGrantBeforeSignIn(insteadOf: refused) {
                 return Upper.Updated(.updatedDependency(grant))
             }
             // No sign-in starts after a sign-out, nor after a call of `set`, which cancels this task.
@@ -93,7 +93,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                 throw RunnerError.signInFailed(underlying: error)
             }
             grant.serial = self.sessionState.withLock { $0.serial }
-            grant = await self.coordination.signedIn(grant, ofFamily: tokenFamily, session)
+            grant = await self.coordination.storeSignInGrant(grant, ofFamily: tokenFamily, session)
             return Upper.Updated(.updatedDependency(grant))
         }
     }
@@ -198,7 +198,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         // call would deadlock.
         guard self.storage.mayWait else { throw RunnerError.wouldDeadlock }
         let (epoch, _) = await self.storage.repositoryEpoch()
-        return try await self.storage.storing {
+        return try await self.storage.runStoringTokens {
             guard let present = upper.held, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
             else { throw RunnerError.signedOut }
@@ -217,10 +217,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// processes and later launches may send the refresh token once more.
     func noteRefusal(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async {
         guard held.value.wasStored, self.storage.mayWait,
-            await self.coordination.afterExchange(of: held, of: upper, since: tenure) != nil
+            await self.coordination.newestGrantAfterExchange(of: held, of: upper, since: tenure) != nil
         else { return }
         let (epoch, _) = await self.storage.repositoryEpoch()
-        try? await self.storage.storing {
+        try? await self.storage.runStoringTokens {
             guard let present = upper.held, present.epoch == held.epoch, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
             else { return }
@@ -239,10 +239,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// The repository keeps the session epoch in a folder that the system may empty; the mark does not depend
     /// on the folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
-        self.sessionState.withLock { $0.ends(before: epoch) }
+        self.sessionState.withLock { $0.beginSignOut(before: epoch) }
         // Inside an operation of the store, the sign-out cannot wait: the operation removes the tokens.
         guard self.storage.mayWait else { return }
-        try await self.storage.exclusively {
+        try await self.storage.runExclusively {
             // With epoch 0, the tokens of no session count as ended: each record with tokens is replaced.
             switch try await self.storage.tokens.load(session: 0) {
             case .record, .refused: break
@@ -255,10 +255,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Removes the stored tokens of ended sessions; tokens of the runner's current `session` stay.
     func removeTraces(present session: UInt64) async throws {
-        // If an operation of the store calls and awaits this sign-out, `exclusively` throws, and the
+        // If an operation of the store calls and awaits this sign-out, `runExclusively` throws, and the
         // operation removes the tokens at its end.
         self.sessionState.withLock { $0.owesRemoval = true }
-        try await self.storage.exclusively {
+        try await self.storage.runExclusively {
             let (stored, ended) = self.sessionState.withLock { sessionState in
                 sessionState.owesRemoval = false
                 defer { sessionState.endedBefore = nil }

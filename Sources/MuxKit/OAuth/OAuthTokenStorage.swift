@@ -29,7 +29,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Runs `operation` after the end of all earlier operations.
     ///
     /// - Throws: The error of `operation`; ``RunnerError/wouldDeadlock`` for a call inside an operation.
-    func exclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
+    func runExclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.mutex.run(admitsNested: false, operation)
     }
 
@@ -37,8 +37,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// tokens of an ended session if a sign-out left the removal pending.
     ///
     /// A sign-out inside `operation` cannot wait for the store, and leaves the removal pending.
-    func storing<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
-        try await self.exclusively {
+    func runStoringTokens<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
+        try await self.runExclusively {
             let result = await Result<_, any Error> { try await operation() }
             let owesRemoval = self.sessionState.withLock { sessionState in
                 defer { sessionState.owesRemoval = false }
@@ -54,16 +54,17 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Tolerated problems
 
-    /// Reports a problem to the observer; a repeated problem is reported again only after ``worked(_:)``.
-    func failed(_ problem: OAuthProblem, because error: (any Error)? = nil) {
-        guard self.sessionState.withLock({ $0.failed(problem) }) else { return }
+    /// Reports a problem to the observer; a repeated problem is reported again only after
+    /// ``clearProblem(_:)``.
+    func reportProblem(_ problem: OAuthProblem, because error: (any Error)? = nil) {
+        guard self.sessionState.withLock({ $0.recordProblem(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""
         self.repository.observer?.tell(MuxEvent(.storageFailed, problem: problem.sentence + cause))
         if problem == .damaged { self.repository.misuseLog?.write(.damagedTokens(problem.sentence)) }
     }
 
     /// Records the end of a problem, so the next occurrence is reported.
-    func worked(_ problem: OAuthProblem) { self.sessionState.withLock { $0.worked(problem) } }
+    func clearProblem(_ problem: OAuthProblem) { self.sessionState.withLock { $0.clearProblem(problem) } }
 
     // MARK: - Reading
 
@@ -81,12 +82,12 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         do {
             let epoch = try await self.repository.currentEpoch()
             self.sessionState.withLock { sessionState in
-                sessionState.found(epoch: epoch, in: sessionID)
-                sessionState.worked(.session)
+                sessionState.recordRepositoryEpoch(epoch, readIn: sessionID)
+                sessionState.clearProblem(.session)
             }
             return (epoch, true)
         } catch {
-            self.failed(.session, because: error)
+            self.reportProblem(.session, because: error)
             return (self.sessionState.withLock { $0.greatestSession }, false)
         }
     }
@@ -100,7 +101,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// - Returns: The grant; `nil` without a usable grant.
     /// - Throws: ``RunnerError`` if the store cannot be read now, or another process has ended the session of
     ///   `refused`.
-    func restored(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
+    func loadGrant(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         // After a sign-out in this process, only tokens that another process has stored since may be used.
         guard mayRestore || self.isShared else { return nil }
@@ -114,10 +115,10 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         case .nothing:
             return nil
         case .nonsense:
-            self.failed(.damaged)
+            self.reportProblem(.damaged)
             return nil
         case .record(let record), .refused(let record):
-            self.worked(.damaged)
+            self.clearProblem(.damaged)
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
             self.sessionState.withLock { $0.noteSession(record.session) }
             // The repository's epoch never decreases, but may have been lost with the caches folder.
@@ -130,12 +131,12 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             if end > epoch, isKnown {
                 // A sign-out of an earlier launch was interrupted, or another process has signed out. Without
                 // a grant, this runner has no session to end.
-                try await self.endedElsewhere(before: end, sparingSelf: refused == nil)
+                try await self.endRepositorySessions(before: end, sparingSelf: refused == nil)
                 guard refused == nil else { throw RunnerError.signedOut }
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
             guard isAlone, isKnown else { return nil }
-            try await self.storing {
+            try await self.runStoringTokens {
                 guard self.sessionState.withLock({ $0.storedSession }) == nil else { return }
                 try? await self.tokens.store.remove()
             }
@@ -156,7 +157,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     }
 
     /// Replaces the stored tokens of a session with a mark of the server's refusal; called inside
-    /// ``storing(_:)``.
+    /// ``runStoringTokens(_:)``.
     ///
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
     func saveRefusal(of grant: Grant, epoch: UInt64) async throws {
@@ -172,7 +173,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   - epoch: The first epoch that does not end.
     ///   - sparingSelf: Whether the session of this runner in memory continues.
     /// - Throws: ``RunnerError/tokensUnreadable(underlying:)``.
-    func endedElsewhere(before epoch: UInt64, sparingSelf: Bool = false) async throws {
+    func endRepositorySessions(before epoch: UInt64, sparingSelf: Bool = false) async throws {
         do {
             try await self.repository.endSession(before: epoch, sparing: sparingSelf ? ObjectIdentifier(self) : nil)
         } catch {
@@ -205,15 +206,15 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         switch found {
         case .nothing:
             guard let grant, grant.isStored else { return inMemory ?? .signedOut }
-            try? await self.endedElsewhere(before: epoch &+ 1)
+            try? await self.endRepositorySessions(before: epoch &+ 1)
             return .signedOut
         case .ended(let end):
-            if grant != nil { try? await self.endedElsewhere(before: max(end, epoch &+ 1)) }
+            if grant != nil { try? await self.endRepositorySessions(before: max(end, epoch &+ 1)) }
             return .signedOut
         case .nonsense:
             return inMemory ?? .signedOut
         case .record(let record):
-            if grant != nil, record.session > epoch { try? await self.endedElsewhere(before: record.session) }
+            if grant != nil, record.session > epoch { try? await self.endRepositorySessions(before: record.session) }
             guard let grant, isRefused, (record.serial ?? 0) <= grant.serial else { return .signedIn }
             return .signedOut
         case .refused(let record):
@@ -238,7 +239,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Writing
 
-    /// Saves a grant; called inside ``storing(_:)``.
+    /// Saves a grant; called inside ``runStoringTokens(_:)``.
     ///
     /// - Parameters:
     ///   - grant: The grant.
@@ -262,14 +263,14 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         do {
             try await self.tokens.save(record)
         } catch let error as RunnerError {
-            self.failed(.storing, because: error.underlying ?? error)
+            self.reportProblem(.storing, because: error.underlying ?? error)
             throw error
         }
         self.sessionState.withLock { sessionState in
             sessionState.serial = max(sessionState.serial, serial)
             sessionState.storedSession = session
-            sessionState.worked(.storing)
-            sessionState.worked(.damaged)
+            sessionState.clearProblem(.storing)
+            sessionState.clearProblem(.damaged)
         }
         var grant = grant
         (grant.serial, grant.isStored, grant.wasStored) = (serial, true, true)

@@ -14,7 +14,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     ///
     /// If the folder of the lease cannot be written to, `work` runs without a lease, unless `work` could then
     /// lose the grant.
-    func exclusively<Success: Sendable>(
+    func runUnderLease<Success: Sendable>(
         risking grant: Grant?,
         _ work: () async throws -> Success
     ) async throws -> Success {
@@ -23,15 +23,15 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         do {
             return try await lease.run {
                 hasBegun = true
-                self.storage.worked(.lease)
+                self.storage.clearProblem(.lease)
                 return try await work()
             }
         } catch RunnerError.leaseUnavailable(let cause)
             where !hasBegun && grant?.isAtStake != true && cause.saysUnwritable
         {
-            self.storage.failed(.lease, because: cause)
+            self.storage.reportProblem(.lease, because: cause)
             // `maySend` takes the lease if the folder has become writable.
-            return try await lease.using { try await work() }
+            return try await lease.runAsUse { try await work() }
         }
     }
 
@@ -49,12 +49,12 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     // MARK: - Before and after a sign-in
 
-    /// The stored grant to use instead of a sign-in; called inside ``exclusively(risking:_:)``.
+    /// The stored grant to use instead of a sign-in; called inside ``runUnderLease(risking:_:)``.
     ///
     /// Another process may have signed in, or exchanged the refresh token before the refusal.
-    func restoredBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? {
+    func loadGrantBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? {
         guard self.lease != nil else { return nil }
-        return try await self.storage.restored(insteadOf: refused, isAlone: true)
+        return try await self.storage.loadGrant(insteadOf: refused, isAlone: true)
     }
 
     /// Stores the grant of a sign-in at once, because other processes read the store when they get the lease.
@@ -62,11 +62,11 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// The lower layer's update repeats a failed save before the caller gets a token.
     ///
     /// - Returns: The grant, with the state of its storage.
-    func signedIn(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
+    func storeSignInGrant(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
         guard self.lease != nil else { return grant }
         let storage = self.storage
         let (epoch, _) = await storage.repositoryEpoch()
-        let stored = try? await storage.storing { () async throws -> Grant in
+        let stored = try? await storage.runStoringTokens { () async throws -> Grant in
             // After a sign-out, or if other tokens were set, the grant is not stored.
             guard storage.sessionState.withLock({ $0.tokenFamily == tokenFamily && !$0.isEnding }),
                 try await self.mayStore(grant, epoch: epoch)
@@ -78,11 +78,12 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     // MARK: - Around the exchange of a refresh token
 
-    /// The newest grant: the stored grant if another process has stored a newer grant, otherwise `held`.
+    /// Returns the newest grant: `held`, or the grant that another process has stored since, which then
+    /// replaces `held` in `upper`.
     ///
     /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
     ///   has refused the grant in another process; ``RunnerError/tokensUnreadable(underlying:)``.
-    func newest(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
+    func adoptNewestGrant(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
         -> Upper.VersionedDependency
     {
         guard self.lease != nil, held.value.wasStored else { return held }
@@ -92,11 +93,11 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
             return held
         case .nothing:
             guard held.value.isStored else { return held }
-            try await self.storage.endedElsewhere(before: epoch &+ 1)
+            try await self.storage.endRepositorySessions(before: epoch &+ 1)
         case .ended(let end):
-            try await self.storage.endedElsewhere(before: max(end, epoch &+ 1))
+            try await self.storage.endRepositorySessions(before: max(end, epoch &+ 1))
         case .record(let record) where record.session > epoch, .refused(let record) where record.session > epoch:
-            try await self.storage.endedElsewhere(before: record.session)
+            try await self.storage.endRepositorySessions(before: record.session)
         case .refused(let record):
             if (record.serial ?? 0) <= held.value.serial { return held }
             throw BadDependency()
@@ -119,21 +120,24 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
         guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
         do {
-            tenure = try await self.lease?.takenAgain()
-            return try await self.newest(held, of: upper, since: tenure).revision == held.revision && tenure != nil
+            tenure = try await self.lease?.retakeLease()
+            return try await self.adoptNewestGrant(held, of: upper, since: tenure).revision == held.revision
+                && tenure != nil
         } catch RunnerError.leaseUnavailable(let cause) where !held.value.isAtStake && cause.saysUnwritable {
-            return true  // without a lease, as in `exclusively`
+            return true  // without a lease, as in `runUnderLease`
         }
     }
 
     /// The newest grant after the exchange; `nil` if another process has replaced the grant's refresh token
     /// in the meantime.
-    func afterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
+    func newestGrantAfterExchange(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async
         -> Upper.VersionedDependency?
     {
-        // Any error of `newest` counts as no change, so that the result of the exchange is not lost: for
-        // example, the store may be unreadable now.
-        guard !self.isAlone(since: tenure), let newest = try? await self.newest(held, of: upper, since: tenure) else {
+        // Any error of `adoptNewestGrant` counts as no change, so that the result of the exchange is not
+        // lost: for example, the store may be unreadable now.
+        guard !self.isAlone(since: tenure),
+            let newest = try? await self.adoptNewestGrant(held, of: upper, since: tenure)
+        else {
             return held
         }
         return self.storage.tokens.areSame(newest.value.refresh, held.value.refresh) ? newest : nil

@@ -8,14 +8,14 @@ struct OAuthMemoTests {
     @Test func `D06 a session number that was looked up before a sign-out is not used for the next session`() {
         var sessionState = OAuthSessionState()
         let sessionID = sessionState.sessionID
-        sessionState.ends(before: 1)
-        sessionState.ended()
+        sessionState.beginSignOut(before: 1)
+        sessionState.endSession()
 
-        sessionState.found(epoch: 0, in: sessionID)
+        sessionState.recordRepositoryEpoch(0, readIn: sessionID)
         #expect(sessionState.repositoryEpoch == nil)
-        sessionState.found(epoch: 1, in: sessionState.sessionID)
+        sessionState.recordRepositoryEpoch(1, readIn: sessionState.sessionID)
         #expect(sessionState.repositoryEpoch == 1)
-        sessionState.found(epoch: 2, in: sessionState.sessionID)
+        sessionState.recordRepositoryEpoch(2, readIn: sessionState.sessionID)
         #expect(sessionState.repositoryEpoch == 1, "it stays the one that the session began with")
     }
 
@@ -25,10 +25,10 @@ struct OAuthMemoTests {
         sessionState.storedSession = 0
         sessionState.owesRemoval = true
         _ = sessionState.noteSerial(7, isInterrupted: false)
-        sessionState.ends(before: 1)
+        sessionState.beginSignOut(before: 1)
         #expect(sessionState.isEnding && sessionState.mayRestore)
 
-        sessionState.ended()
+        sessionState.endSession()
 
         #expect(
             !sessionState.isEnding && !sessionState.mayRestore && !sessionState.owesRemoval
@@ -42,7 +42,7 @@ struct OAuthMemoTests {
         var sessionState = OAuthSessionState()
         let told = [(1, true), (1, true), (2, false), (3, true)].map { sessionState.noteSerial($0, isInterrupted: $1) }
         #expect(told == [true, false, false, true])
-        sessionState.ended()
+        sessionState.endSession()
         let isToldAgain = sessionState.noteSerial(3, isInterrupted: true)
         #expect(!isToldAgain)
         #expect(sessionState.serial == 3)
