@@ -30,7 +30,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     // Epochs, counters and refusals are independent of the state: refusals are counted across values.
 
     /// Identifies the value; raised by a new value, a critical error, an end of the session, and a drop of
-    /// the value in ``parentReplaced(parentEpoch:)``.
+    /// the value in ``recordParentReplacement(parentEpoch:)``.
     ///
     /// A refused update removes the value without a new epoch, and a successor of a value may keep the epoch.
     @usableFromInline package private(set) var epoch: UInt64 = 0
@@ -69,7 +69,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     package init(_ value: Dependency?, renewal: EarlyRenewal? = nil) {
         guard let value else { return }
-        _ = self.changed(to: value, parentEpoch: 0, renewal: renewal)
+        _ = self.setValue(value, parentEpoch: 0, renewal: renewal)
     }
 
     // MARK: - Reading
@@ -119,7 +119,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Whether the value is newer than a refused value, and no task has accepted the value yet.
     ///
-    /// Otherwise ``accepted(_:)`` has no effect.
+    /// Otherwise ``recordAcceptance(_:)`` has no effect.
     package var isUnproven: Bool {
         guard let refusedEpoch, let held else { return false }
         return held.epoch != refusedEpoch
@@ -132,7 +132,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// since then, and no update was refused.
     ///
     /// A critical error and the end of a session also raise the epoch.
-    package func isUnchanged(since epoch: UInt64) -> Bool {
+    package func acceptsLateValue(since epoch: UInt64) -> Bool {
         if case .refused = self.state { return false }
         return self.epoch == epoch
     }
@@ -152,8 +152,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Decides the next action of a call.
     @usableFromInline
-    package mutating func requested(
-        by call: inout Call,
+    package mutating func decideAction(
+        of call: inout Call,
         parentEpoch: UInt64,
         policy: RunnerPolicy,
         at now: Moment
@@ -171,7 +171,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
         if let current, !call.isEarly, !call.isForced {
             if self.acceptedEpoch > call.countedEpoch { call.refusals = 0 }
-            if let error = self.excess(of: call, policy: policy, at: now) { return .fail(error) }
+            if let error = self.updateLimitError(of: call, policy: policy, at: now) { return .fail(error) }
             self.refusedEpoch = current.epoch
             call.countRefusal(of: current.epoch)
         }
@@ -189,7 +189,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// The error of a call with too many updates; `nil` if another update is permitted.
-    private mutating func excess(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
+    private mutating func updateLimitError(of call: Call, policy: RunnerPolicy, at now: Moment) -> RunnerError? {
         // Acceptances by other tasks reset `refusals`, but not `updates`: the limit of `updates` stops a task
         // that refuses each value, although all other tasks accept the values.
         guard call.refusals < policy.maximumUpdatesPerCall, call.updates / 10 < policy.maximumUpdatesPerCall else {
@@ -209,7 +209,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Records that a task accepted the value of `epoch`, and clears the records of earlier refusals.
     ///
     /// Has no effect unless the value of `epoch` is the current value, and unproven.
-    package mutating func accepted(_ epoch: UInt64) {
+    package mutating func recordAcceptance(_ epoch: UInt64) {
         guard self.isUnproven, epoch == self.held?.epoch else { return }
         self.refusedEpoch = nil
         self.acceptedEpoch = epoch
@@ -219,20 +219,20 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     // MARK: - Values
 
     /// Sets the value: raises the epoch and clears earlier failures.
-    package mutating func changed(
-        to value: Dependency,
+    package mutating func setValue(
+        _ value: Dependency,
         parentEpoch: UInt64,
         renewal: EarlyRenewal? = nil,
         isFound: Bool = false
     ) -> VersionedDependency {
         self.epoch &+= 1
-        self.failuresCleared()
+        self.clearFailures()
         return self.hold(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
     /// Sets the value that an update made or found, and counts the replacement of a refused value.
-    package mutating func updated(
-        to value: Dependency,
+    package mutating func setUpdatedValue(
+        _ value: Dependency,
         parentEpoch: UInt64,
         renewal: EarlyRenewal?,
         isFound: Bool,
@@ -242,7 +242,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         if let held, self.wasRefused(held), let limit = policy.maximumUpdatesPerWindow {
             self.replacements = self.replacements.suffix(max(limit, 1) - 1) + [now]
         }
-        return self.changed(to: value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
+        return self.setValue(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
     private mutating func hold(
@@ -272,7 +272,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///   - value: The successor.
     ///   - raisesEpoch: Whether values of lower layers that were made with the previous value become invalid.
     /// - Returns: The new value; `nil`, without a change, if the epoch or the session of `held` has ended.
-    package mutating func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
+    package mutating func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
         guard self.held?.epoch == held.epoch, self.session == held.session else { return nil }
@@ -283,7 +283,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Replaces `held` by the same value with additional data.
     ///
     /// - Returns: The value; `nil`, without a change, if `held` is outdated.
-    package mutating func noted(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
+    package mutating func updateData(of held: VersionedDependency, to value: Dependency) -> VersionedDependency? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
         return self.hold(value, parentEpoch: held.parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
@@ -291,7 +291,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Records that a successor, such as a rotated refresh token, replaced the parent's value.
     ///
     /// A value that was made with the previous parent value, or was set since, stays valid.
-    package mutating func parentContinued(from former: UInt64, to parentEpoch: UInt64) {
+    package mutating func recordParentSuccessor(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
         _ = self.hold(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
@@ -303,8 +303,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: Whether running updates must be dropped. `false` if a value was set, or was made with the
     ///   parent's new value, after the replacement: the running updates were started to replace this value.
-    package mutating func parentReplaced(parentEpoch: UInt64) -> Bool {
-        self.failuresCleared()
+    package mutating func recordParentReplacement(parentEpoch: UInt64) -> Bool {
+        self.clearFailures()
         guard self.current(parentEpoch: parentEpoch) == nil else { return false }
         self.epoch &+= 1
         self.state = .absent(nil)
@@ -316,7 +316,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Records a refused update: the value is dropped, and later calls fail with `error`.
     ///
     /// Has no effect after a critical error.
-    package mutating func refused(_ error: RunnerError) {
+    package mutating func recordRefusedUpdate(_ error: RunnerError) {
         if case .critical = self.state { return }
         self.state = .refused(error)
     }
@@ -331,7 +331,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///   - pausing: The failure that determines the pause; `nil` if the error gives no information about the
     ///     server, such as the error of a sign-in.
     ///   - now: The current time.
-    package mutating func failed(
+    package mutating func recordFailure(
         _ error: any Error,
         until: Moment,
         pausing: UpdatePauses.Failure? = nil,
@@ -341,7 +341,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         let failure = Failure(error: error, until: max(until, now.advanced(by: retryAfter)))
         if let pausing {
             let isGood = self.held.map { !self.wasRefused($0) && now < $0.renewal?.end ?? .distantFuture } ?? false
-            self.pauses.failed(pausing, hasGoodValue: isGood, at: now)
+            self.pauses.recordFailure(pausing, hasGoodValue: isGood, at: now)
         }
         switch self.state {
         case .absent: self.state = .absent(failure)
@@ -351,7 +351,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// Records a critical error: the value is dropped, and every call fails.
-    package mutating func raised(_ critical: RaisedCritical) {
+    package mutating func recordCriticalError(_ critical: RaisedCritical) {
         self.epoch &+= 1
         self.state = .critical(critical)
     }
@@ -360,15 +360,15 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: `false`, without a change, if the call is of an earlier session or a critical error was
     ///   raised before.
-    package mutating func raised(_ critical: RaisedCritical, by call: Call) -> Bool {
+    package mutating func recordCriticalError(_ critical: RaisedCritical, by call: Call) -> Bool {
         guard call.session == self.session else { return false }
         if case .critical = self.state { return false }
-        self.raised(critical)
+        self.recordCriticalError(critical)
         return true
     }
 
     /// Clears earlier failures with their pauses, refused updates and critical errors.
-    package mutating func failuresCleared() {
+    package mutating func clearFailures() {
         self.pauses = UpdatePauses()
         switch self.state {
         case .absent, .refused, .critical: self.state = .absent(nil)
@@ -377,10 +377,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     }
 
     /// Ends the session: drops the value; a running call fails at its next request of the dependency.
-    package mutating func ended(_ end: End) {
+    package mutating func endSession(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1
-        self.failuresCleared()
+        self.clearFailures()
         self.state = .absent(nil)
         self.replacements = []
         self.refusedEpoch = nil

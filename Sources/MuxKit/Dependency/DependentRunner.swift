@@ -88,7 +88,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
             time: time,
             wallTime: wallTime,
             update: { refused, _ in
-                try await policy.retrying(time) { RunnerCore.Updated(try await update(refused?.value)) }
+                try await policy.retrying(time) { RunnerCore.UpdateOutcome(try await update(refused?.value)) }
             }
         )
     }
@@ -167,7 +167,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
                 try await parent.run { held, _ in
                     switch try await policy.retrying(time, { try await update(held.value, refused?.value) }) {
                     case .updatedDependency(let value):
-                        .output(RunnerCore.Updated(.updatedDependency(value), parentEpoch: held.epoch))
+                        .output(RunnerCore.UpdateOutcome(.updatedDependency(value), parentEpoch: held.epoch))
                     case .updateFailed: .badDependency
                     }
                 }
@@ -244,7 +244,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         _ task: (Dependency, RunnerPolicy.Call) async throws -> RunResult<Output>,
         update: (Dependency?, RunnerPolicy.Call) async throws -> UpdateResult<Dependency>
     ) async throws -> Output {
-        try await self.core.run(from: self.core.begun(timeout)) { held, call in
+        try await self.core.run(from: self.core.makeCall(timeout)) { held, call in
             try await task(held.value, RunnerPolicy.Call(call.state, at: self.core.time.now))
         } update: { refused, call in
             try await update(refused, RunnerPolicy.Call(call.state, at: self.core.time.now))

@@ -46,8 +46,9 @@ package struct EarlyRenewal: Sendable {
 
     func isDue(at now: Moment) -> Bool { now >= self.start }
 
-    /// The end of a call's wait for the renewal, after half of the remaining lifetime; the other half is for
-    /// the task. `nil` if the end is unknown.
+    /// The end of a call's wait for the renewal; `nil` if the end of the dependency is unknown.
+    ///
+    /// The call waits for at most half of the remaining lifetime, so that the task has the other half.
     func waitLimit(at now: Moment) -> Moment? {
         guard self.end < .distantFuture else { return nil }
         return now.advanced(by: self.end.duration(since: now) / 2)
@@ -78,7 +79,7 @@ package struct UpdatePauses: Sendable {
     func end(hasGoodValue: Bool) -> Moment { hasGoodValue ? self.early.end : self.required.end }
 
     /// Records a failed update.
-    mutating func failed(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
+    mutating func recordFailure(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
         self.early.failed(at: now, first: .seconds(1), retryAfter: failure.retryAfter)
         // The failed renewal of a valid value does not delay calls after the end of the value. A failure
         // without a longest pause interrupts the consecutive failures of the server.

@@ -49,7 +49,7 @@ extension RunnerCore {
     }
 
     @usableFromInline
-    func begun(_ timeout: Duration?) -> PendingCall {
+    func makeCall(_ timeout: Duration?) -> PendingCall {
         let now = self.time.now
         var call = self.engine.withState { $0.machine.call(at: now) }
         call.deadline = timeout.map { now.advanced(by: $0) }
@@ -84,7 +84,7 @@ extension RunnerCore {
             try self.checkLimits(call)
             let caller = Engine.Caller(self.engine, .sole)
             let answer = await FlightWaiter.answer(to: caller) { call.arrive($0) }
-            guard let held = try await self.received(answer, call, lead) else { continue }
+            guard let held = try await self.receiveDependency(answer, call, lead) else { continue }
             if let output = try await self.attempt(task, held, call) { return output }
         }
     }
@@ -92,7 +92,7 @@ extension RunnerCore {
     /// The dependency after a wait; `nil` if the call must request the dependency again.
     @inlinable
     @inline(never)
-    nonisolated(nonsending) func received(
+    nonisolated(nonsending) func receiveDependency(
         _ answer: FlightWaiter.Answer,
         _ call: PendingCall,
         _ lead: Lead
@@ -121,30 +121,30 @@ extension RunnerCore {
         do {
             if case .output(let output) = try await task(held, call) {
                 // The task of a forced renewal does not use the value, so its output is not an acceptance.
-                if !call.state.isForced { self.accepted(held.epoch) }
+                if !call.state.isForced { self.recordAcceptance(held.epoch) }
                 return output
             }
         } catch {
             refusal = error
         }
-        try self.refused(held.epoch, refusal, call)
+        try self.recordRefusal(held.epoch, refusal, call)
         return nil
     }
 
     /// Records that the task of a call has refused the value of `epoch`.
     ///
-    /// - Throws: The error of ``report(_:_:)``, unless `error` is a refusal.
+    /// - Throws: The error of ``throwUnlessRefusal(_:_:)``, unless `error` is a refusal.
     @usableFromInline
-    func refused(_ epoch: UInt64, _ error: (any Error)?, _ call: PendingCall) throws {
+    func recordRefusal(_ epoch: UInt64, _ error: (any Error)?, _ call: PendingCall) throws {
         call.state.badEpoch = epoch
-        call.state.lastError = try error.map { try self.report($0, call.state) }
+        call.state.lastError = try error.map { try self.throwUnlessRefusal($0, call.state) }
     }
 
     /// Returns `error` if `error` is a refusal.
     ///
     /// - Throws: Any other error; a critical error as ``RunnerError/critical(underlying:isOriginator:)``,
     ///   after the critical error has ended all calls of the session.
-    private func report(_ error: any Error, _ call: Machine.Call) throws -> any Error {
+    private func throwUnlessRefusal(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
         throw self.raiseCritical(cause, call)
@@ -181,12 +181,12 @@ extension RunnerCore {
         switch self.engine.withState({ $0.machine.standingError(for: call) }) {
         case let critical as RaisedCritical: throw critical.claimed()
         case let error?: throw error
-        case nil: throw isCancelled ? CancellationError() : self.timeout(of: call)
+        case nil: throw isCancelled ? CancellationError() : self.timeoutError(of: call)
         }
     }
 
     @usableFromInline
-    func timeout(of call: Machine.Call) -> any Error {
+    func timeoutError(of call: Machine.Call) -> any Error {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
@@ -198,15 +198,15 @@ extension RunnerCore {
         _ impediment: RunnerError?,
         at now: Moment
     ) -> Engine.Decision {
-        switch state.requested(by: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
+        switch state.decideAction(of: &call, parentEpoch: parentEpoch, policy: self.policy, at: now) {
         case .use(let held): return .answer(held)
         case .fail(let error): return .fail(error)
         case .update:
-            if let deadline = call.deadline, now >= deadline { return .fail(self.timeout(of: call)) }
+            if let deadline = call.deadline, now >= deadline { return .fail(self.timeoutError(of: call)) }
             if let impediment { return .fail(impediment) }
             let waitLimit = state.waitLimit(of: call, at: now)
             guard let limit = call.deadline.map({ min($0, waitLimit ?? $0) }) ?? waitLimit else { return .fly }
-            let (timeout, call) = (self.timeout(of: call), call)
+            let (timeout, call) = (self.timeoutError(of: call), call)
             return .flyNoLonger(than: limit.duration(since: now)) { state, _, _, now in
                 state.outcome(of: call, orElse: timeout, at: now)
             }
@@ -237,16 +237,16 @@ extension RunnerCore {
         _ task: (Dependency) async throws -> RunResult<Output>
     ) async throws -> FirstTry<Output> {
         let now = self.coarseClock.now ?? self.time.now
-        guard let ready = self.ready(at: now) else { return .unfinished(self.begun(nil)) }
+        guard let ready = self.ready(at: now) else { return .unfinished(self.makeCall(nil)) }
         do {
             if case .output(let output) = try await task(ready.value) {
-                if ready.isUnproven { self.accepted(ready.epoch) }
+                if ready.isUnproven { self.recordAcceptance(ready.epoch) }
                 return .output(output)
             }
         } catch {
-            return .unfinished(try self.reported(error, of: ready, since: now))
+            return .unfinished(try self.makeRefusedCall(error, of: ready, since: now))
         }
-        return .unfinished(try self.reported(nil, of: ready, since: now))
+        return .unfinished(try self.makeRefusedCall(nil, of: ready, since: now))
     }
 
     /// The dependency for the fast path; `nil` if the call is cancelled or must take the slow path.
@@ -263,17 +263,17 @@ extension RunnerCore {
 
     /// Records that a task accepted the value of `epoch`, and clears the records of earlier refusals.
     @usableFromInline
-    func accepted(_ epoch: UInt64) { self.engine.withState { $0.accepted(epoch) } }
+    func recordAcceptance(_ epoch: UInt64) { self.engine.withState { $0.recordAcceptance(epoch) } }
 
     /// Moves a call whose task refused the dependency to the slow path.
     ///
-    /// - Throws: The error of ``report(_:_:)``, unless `error` is a refusal.
+    /// - Throws: The error of ``throwUnlessRefusal(_:_:)``, unless `error` is a refusal.
     @usableFromInline
-    func reported(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
+    func makeRefusedCall(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
         -> PendingCall
     {
         let call = PendingCall(self, Machine.Call(session: ready.session, startedAt: start))
-        try self.refused(ready.epoch, error, call)
+        try self.recordRefusal(ready.epoch, error, call)
         return call
     }
 }

@@ -40,12 +40,12 @@ extension RunnerCore {
     @discardableResult
     func land(
         _ flight: FlightID,
-        _ outcome: Result<Updated, any Error>,
+        _ outcome: Result<UpdateOutcome, any Error>,
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
         // A cancelled update does not cancel its callers: the callers get ``MuxError/fetchCancelled``.
-        let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.failed)
-        var value: (Dependency, EarlyRenewal?, updated: Updated)?
+        let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.replaced)
+        var value: (Dependency, EarlyRenewal?, updated: UpdateOutcome)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
             value = (new, self.renewal(of: new, lifetime: updated.lifetime, isNew: true), updated)
         }
@@ -64,12 +64,12 @@ extension RunnerCore {
         var landed: Result<VersionedDependency, any Error>?
         var former: RunnerState<Dependency>?
         defer { withExtendedLifetime(former) {} }
-        func settle(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
+        func storeOutcome(_ state: inout Machine) -> Result<VersionedDependency, any Error> {
             number = state.nextEvent()
             event = .updateFailed
             if let (value, renewal, updated) = value {
-                let held = state.updated(
-                    to: value,
+                let held = state.setUpdatedValue(
+                    value,
                     parentEpoch: updated.parentEpoch,
                     renewal: renewal,
                     isFound: updated.isFound,
@@ -79,42 +79,42 @@ extension RunnerCore {
                 event = .updated(epoch: held.epoch)
                 // After a failed renewal, the previous value stays in use. The failure is recorded: a refusal
                 // starts no update before the end of the cool-down and the pause.
-                if let failure { state.failed(failure, until: coolDownEnd, pausing: pause, at: now) }
+                if let failure { state.recordFailure(failure, until: coolDownEnd, pausing: pause, at: now) }
                 return .success(held)
             }
             guard let failure, !isRefusal else {
                 let refusal = RunnerError.updateFailed(underlying: failure)
-                state.refused(refusal)
+                state.recordRefusedUpdate(refusal)
                 return .failure(refusal)
             }
             if let cause = failure.criticalCause {
                 let critical = RaisedCritical(cause)
-                state.raised(critical)
+                state.recordCriticalError(critical)
                 event = .critical
                 return .failure(critical)
             }
-            state.failed(failure, until: coolDownEnd, pausing: pause, at: now)
+            state.recordFailure(failure, until: coolDownEnd, pausing: pause, at: now)
             return .failure(failure)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
             // A reset or another change has removed the callers from the flight: no caller gets this error.
             guard mayKeep else { return .failure(RunnerError.reset) }
             former = state
-            let result = settle(&state.machine)
+            let result = storeOutcome(&state.machine)
             landed = result
             return result
         }
         if number == nil {
             self.engine.withState { state in
                 former = state
-                guard state.machine.isUnchanged(since: beginning.epoch) else {
+                guard state.machine.acceptsLateValue(since: beginning.epoch) else {
                     // The result is dropped, but the update may have rotated the parent's refresh token: a
                     // value that was set in the meantime stays valid.
                     guard case .success(let updated) = result else { return }
-                    return state.machine.parentContinued(from: updated.formerParentEpoch, to: updated.parentEpoch)
+                    return state.machine.recordParentSuccessor(from: updated.formerParentEpoch, to: updated.parentEpoch)
                 }
                 guard value == nil else {
-                    landed = settle(&state.machine)
+                    landed = storeOutcome(&state.machine)
                     return
                 }
                 // The update failed after a time-out or a cancellation: the failure is not recorded.
@@ -157,12 +157,12 @@ extension RunnerCore {
     /// The outcome; ``RunnerError/sameDependency`` if the value equals the refused value, and the policy
     /// refuses such a value.
     private func checked(
-        _ outcome: Result<Updated, any Error>,
-        insteadOf failed: VersionedDependency?
-    ) -> Result<Updated, any Error> {
-        guard self.policy.refusesSameDependency, let failed, case .success(let updated) = outcome,
+        _ outcome: Result<UpdateOutcome, any Error>,
+        insteadOf replaced: VersionedDependency?
+    ) -> Result<UpdateOutcome, any Error> {
+        guard self.policy.refusesSameDependency, let replaced, case .success(let updated) = outcome,
             case .updatedDependency(let value) = updated.result,
-            self.engine.withState({ $0.machine.wasRefused(failed) }), areEqual(failed.value, value)
+            self.engine.withState({ $0.machine.wasRefused(replaced) }), areEqual(replaced.value, value)
         else { return outcome }
         return .failure(RunnerError.sameDependency)
     }
@@ -177,7 +177,7 @@ extension RunnerCore {
         let ((number, wasCritical), resumeWaiters) = self.dismissed(cancelling: false) { machine in
             // The earlier critical error has its own originator.
             let wasCritical = machine.standingError(for: call) is RaisedCritical
-            guard machine.raised(critical, by: call) else { return (nil, (nil as UInt64?, wasCritical)) }
+            guard machine.recordCriticalError(critical, by: call) else { return (nil, (nil as UInt64?, wasCritical)) }
             return (.failure(critical), (machine.nextEvent(), wasCritical))
         }
         resumeWaiters()
@@ -242,7 +242,7 @@ extension RunnerCore {
         let parentEpoch = self.parentEpoch
         let renewal = self.renewal(of: value, lifetime: lifetime, isNew: lifetime != nil)
         let ((held, number), resumeWaiters) = self.dismissed(cancelling: cancellingUpdate) { machine in
-            let held = machine.changed(to: value, parentEpoch: parentEpoch, renewal: renewal)
+            let held = machine.setValue(value, parentEpoch: parentEpoch, renewal: renewal)
             return (.success(held), (held, machine.nextEvent()))
         }
         resumeWaiters()
@@ -252,44 +252,44 @@ extension RunnerCore {
 
     /// Records a replacement of the parent's value: unless the value is newer than the replacement, the value
     /// and the running update are dropped, and the waiting callers request the dependency again.
-    package func parentReplaced() {
+    package func recordParentReplacement() {
         let parentEpoch = self.parentEpoch
         let (_, resumeWaiters) = self.dismissed(cancelling: false) { machine in
-            (machine.parentReplaced(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, ())
+            (machine.recordParentReplacement(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, ())
         }
         resumeWaiters()
     }
 
     /// Clears earlier failures, refused updates and critical errors: the next call can start an update.
-    package func clearFailures() { self.change { $0.failuresCleared() } }
+    package func clearFailures() { self.change { $0.clearFailures() } }
 
     /// Replaces `held` by the same value with additional data; `nil`, without a change, if `held` is
     /// outdated.
     @discardableResult
-    package func note(_ held: VersionedDependency, as value: Dependency) -> VersionedDependency? {
-        self.change { $0.noted(held, as: value) }
+    package func updateData(of held: VersionedDependency, to value: Dependency) -> VersionedDependency? {
+        self.change { $0.updateData(of: held, to: value) }
     }
 
     /// Replaces the value of `held` by its successor; `nil`, without a change, if the epoch or the session of
     /// `held` has ended.
-    package func continued(_ held: VersionedDependency, with value: Dependency, raisesEpoch: Bool)
+    package func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
-        self.change { $0.continued(held, with: value, raisesEpoch: raisesEpoch) }
+        self.change { $0.setSuccessor(of: held, to: value, raisesEpoch: raisesEpoch) }
     }
 
     /// Ends the session: waiting calls fail, running calls fail if their task refuses the dependency, and a
     /// running update is cancelled and dropped.
-    package func end(_ end: Machine.End) { self.ended(end)() }
+    package func end(_ end: Machine.End) { self.endWithoutResuming(end)() }
 
     /// Ends the session like ``end(_:)``, but does not resume the callers yet.
     ///
     /// - Returns: A closure that resumes the callers, cancels the updates and reports the event. Call the
     ///   closure after the end of the session in all other layers and participants, because a resumed caller
     ///   may use another layer at once.
-    package func ended(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {
+    package func endWithoutResuming(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {
         let (number, resumeWaiters) = self.dismissed(cancelling: true) { machine in
-            machine.ended(end)
+            machine.endSession(end)
             return (.failure(end.error), sendsEvent ? machine.nextEvent() : nil)
         }
         return {

@@ -8,7 +8,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline typealias Engine = FlightEngine<SoleKey, VersionedDependency, RunnerState<Dependency>>
 
     /// The outcome of an update.
-    package struct Updated: Sendable {
+    package struct UpdateOutcome: Sendable {
         let result: UpdateResult<Dependency>
         /// The epoch of the parent's value at the creation of the value.
         let parentEpoch: UInt64
@@ -42,7 +42,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// Makes a value; receives the value to replace, `nil` if absent, and the session.
-    package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> Updated
+    package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> UpdateOutcome
 
     /// Makes a caller request the dependency again: the update was dropped, or is not necessary.
     struct AskAgain: Error {}
@@ -100,7 +100,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             whenTimedOut: { state, _, _, now in
                 let former = state
                 let error = RunnerError.updateTimedOut(after: policy.updateTimeout ?? .zero)
-                state.machine.failed(error, until: now.advanced(by: policy.coolDown), pausing: .init(), at: now)
+                state.machine.recordFailure(error, until: now.advanced(by: policy.coolDown), pausing: .init(), at: now)
                 return former
             },
             wouldDeadlock: RunnerError.wouldDeadlock
@@ -116,8 +116,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         self.engineState = self.engine.engineState
         guard let update else { return }
         self.engine.setWork { [weak self] _, flight in
-            guard let beginning = self?.updateBegins(flight) else { return }
-            let result = await Result<_, any Error> { try await update(beginning.failed, beginning.session) }
+            guard let beginning = self?.beginUpdate(flight) else { return }
+            let result = await Result<_, any Error> { try await update(beginning.replaced, beginning.session) }
             self?.land(flight, result, since: beginning)
         }
     }
@@ -125,7 +125,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The state at the beginning of an update.
     struct Beginning: Sendable {
         /// The value to replace.
-        var failed: VersionedDependency?
+        var replaced: VersionedDependency?
         /// The session of the update.
         var session: UInt64 = 0
         /// The epoch of the runner.
@@ -140,7 +140,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         timeout: Duration? = nil,
         _ task: (VersionedDependency, PendingCall) async throws -> RunResult<Output>
     ) async throws -> Output {
-        try await self.run(from: self.begun(timeout), task)
+        try await self.run(from: self.makeCall(timeout), task)
     }
 
     /// Runs `task` with the dependency for a call that has begun, with the stored update.
@@ -154,7 +154,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// Renews the dependency, even if valid: waits for the running update, or starts an update.
     package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
-        let call = self.begun(nil)
+        let call = self.makeCall(nil)
         call.state.isForced = true
         call.state.badEpoch = self.held?.epoch
         return try await self.run(from: call) { held, _ in held.isFound ? .badDependency : .output(held) }
@@ -164,13 +164,13 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: The state at the beginning; `nil` if the flight ended before, or the update is no longer
     ///   necessary.
-    private func updateBegins(_ flight: FlightID) -> Beginning? {
+    private func beginUpdate(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
         var isNeeded = true
         let begins = self.engine.beginWork(flight, of: .sole) { state, _, _, _ in
             isNeeded = state.machine.needsUpdate(parentEpoch: parentEpoch)
-            beginning.failed = state.machine.current(parentEpoch: parentEpoch)
+            beginning.replaced = state.machine.current(parentEpoch: parentEpoch)
             beginning.session = state.machine.session
             beginning.epoch = state.machine.epoch
         }
@@ -218,7 +218,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         _ flight: FlightID,
         by call: PendingCall,
         _ update: (Dependency?, PendingCall) async throws -> UpdateResult<Dependency>
-    ) async -> (Result<Updated, any Error>, Beginning)? {
+    ) async -> (Result<UpdateOutcome, any Error>, Beginning)? {
         let limit = self.policy.updateTimeout
         var beginning = Beginning(time: self.time.now)
         var parentEpoch: UInt64 = 0
@@ -235,14 +235,14 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 // The update replaces the current value, which may have changed since the request of the
                 // call.
                 let epoch = self.parentEpoch
-                guard let begun = self.updateBegins(flight) else { throw AskAgain() }
+                guard let begun = self.beginUpdate(flight) else { throw AskAgain() }
                 (beginning, parentEpoch) = (begun, epoch)
-                return try await update(begun.failed?.value, call)
+                return try await update(begun.replaced?.value, call)
             } whenTooLong: {
                 // Resumes the other callers; this caller waits for the end of its closure.
                 engine.expire(flight, of: .sole)
             }
-            return (.success(Updated(updated, parentEpoch: parentEpoch)), beginning)
+            return (.success(UpdateOutcome(updated, parentEpoch: parentEpoch)), beginning)
         } catch is AskAgain {
             return nil
         } catch {

@@ -29,13 +29,13 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     ///
     /// A refusal is not published: at worst, ``ready`` marks the value as unproven for longer than necessary.
     @usableFromInline
-    package mutating func requested(
-        by call: inout Machine.Call,
+    package mutating func decideAction(
+        of call: inout Machine.Call,
         parentEpoch: UInt64,
         policy: RunnerPolicy,
         at now: Moment
     ) -> Machine.RequestAction {
-        self.storedMachine.requested(by: &call, parentEpoch: parentEpoch, policy: policy, at: now)
+        self.storedMachine.decideAction(of: &call, parentEpoch: parentEpoch, policy: policy, at: now)
     }
 
     /// The end of the wait of `call` for an early renewal; `nil` for a wait until the end of the update.
@@ -54,8 +54,8 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     }
 
     /// Records that a task accepted the value of `epoch`.
-    package mutating func accepted(_ epoch: UInt64) {
-        if self.storedMachine.isUnproven { self.machine.accepted(epoch) }
+    package mutating func recordAcceptance(_ epoch: UInt64) {
+        if self.storedMachine.isUnproven { self.machine.recordAcceptance(epoch) }
     }
 
     private mutating func publish() {
@@ -63,7 +63,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         let held = self.storedMachine.current(parentEpoch: 0)
         let isUnproven = self.storedMachine.isUnproven
         self.ready = held.map { ReadyDependency($0, isUnproven: isUnproven) }
-        self.epochs.changed(epoch: self.storedMachine.epoch, heldParentEpoch: held?.parentEpoch)
+        self.epochs.publish(epoch: self.storedMachine.epoch, heldParentEpoch: held?.parentEpoch)
     }
 }
 
@@ -106,7 +106,7 @@ package final class RunnerEpochs: Sendable {
     package init(parent: RunnerEpochs?) { self.parent = parent }
 
     /// Publishes a change of the layer's value; called under the layer's lock, or before the layer is used.
-    func changed(epoch: UInt64, heldParentEpoch: UInt64?) {
+    func publish(epoch: UInt64, heldParentEpoch: UInt64?) {
         self.own.store(epoch, ordering: .sequentiallyConsistent)
         if self.parent != nil { self.withParent.withLock { $0 = (epoch, heldParentEpoch) } }
     }

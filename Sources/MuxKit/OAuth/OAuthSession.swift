@@ -101,9 +101,9 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
         // The state of the tokens changes before the upper layer: an update of the upper layer's next session
         // must not restore the stored tokens of the ended session.
-        let lower = self.lower.ended(.signOut, sendsEvent: sendsEvent)
+        let lower = self.lower.endWithoutResuming(.signOut, sendsEvent: sendsEvent)
         self.tokenManager.sessionState.withLock { $0.endSession() }
-        let upper = self.upper.ended(.signOut, sendsEvent: sendsEvent)
+        let upper = self.upper.endWithoutResuming(.signOut, sendsEvent: sendsEvent)
         return {
             lower()
             upper()

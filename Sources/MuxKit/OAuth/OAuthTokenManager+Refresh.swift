@@ -15,7 +15,7 @@ extension OAuthTokenManager {
         with held: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
-    ) async throws -> RunResult<Lower.Updated> {
+    ) async throws -> RunResult<Lower.UpdateOutcome> {
         guard let limit = self.refreshLimit else {
             return try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         }
@@ -36,12 +36,12 @@ extension OAuthTokenManager {
         with held: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
-    ) async throws -> RunResult<Lower.Updated> {
+    ) async throws -> RunResult<Lower.UpdateOutcome> {
         while true {
             guard let mutex = upper.held?.value.mutex, upper.session == held.session else {
                 throw RunnerError.signedOut
             }
-            let result = try await mutex.run { () -> RunResult<Lower.Updated>? in
+            let result = try await mutex.run { () -> RunResult<Lower.UpdateOutcome>? in
                 // The previous holder of the mutex may have exchanged the refresh token for an access token.
                 guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
                 // If other tokens were set, their grant has another mutex: the loop continues with the other
@@ -61,7 +61,7 @@ extension OAuthTokenManager {
         of present: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
-    ) async throws -> RunResult<Lower.Updated>? {
+    ) async throws -> RunResult<Lower.UpdateOutcome>? {
         let hasLateToken = self.sessionState.withLock { sessionState in
             defer { sessionState.lateTokenRevision = nil }
             return sessionState.lateTokenRevision == present.revision
@@ -72,7 +72,7 @@ extension OAuthTokenManager {
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
             try await self.store(present, of: upper)
-            return .output(self.updated(access, of: present, isFound: !present.value.isFromSignIn))
+            return .output(self.makeOutcome(access, of: present, isFound: !present.value.isFromSignIn))
         }
         guard self.sessionState.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
         do {
@@ -85,7 +85,7 @@ extension OAuthTokenManager {
             guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
                 upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
             else { throw error }
-            return .output(self.updated(access, of: present, isFound: true, failure: error))
+            return .output(self.makeOutcome(access, of: present, isFound: true, failure: error))
         }
     }
 
@@ -95,14 +95,14 @@ extension OAuthTokenManager {
         return held.value.access
     }
 
-    private func updated(
+    private func makeOutcome(
         _ access: AccessToken,
         of held: Upper.VersionedDependency,
         continuing former: Upper.VersionedDependency? = nil,
         isFound: Bool,
         failure: (any Error)? = nil
-    ) -> Lower.Updated {
-        Lower.Updated(
+    ) -> Lower.UpdateOutcome {
+        Lower.UpdateOutcome(
             .updatedDependency(access),
             parentEpoch: held.epoch,
             continuing: former?.epoch,
@@ -120,7 +120,7 @@ extension OAuthTokenManager {
         with given: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: AccessToken?
-    ) async throws -> RunResult<Lower.Updated>? {
+    ) async throws -> RunResult<Lower.UpdateOutcome>? {
         var tenure = self.coordination.tenure
         let sent: Upper.VersionedDependency
         do {
@@ -128,7 +128,7 @@ extension OAuthTokenManager {
             if let access = self.usableAccess(of: present), present.revision != given.revision,
                 !self.storage.tokens.areSame(access, refused)
             {
-                return .output(self.updated(access, of: present, continuing: given, isFound: true))
+                return .output(self.makeOutcome(access, of: present, continuing: given, isFound: true))
             }
             guard let journaled = try await self.recordAttempt(present, of: upper),
                 try await self.coordination.maySend(journaled, of: upper, since: &tenure)
@@ -167,12 +167,12 @@ extension OAuthTokenManager {
             serial: held.value.serial,
             wasStored: held.value.wasStored
         )
-        guard let next = upper.continued(held, with: grant, raisesEpoch: isRotated) else {
+        guard let next = upper.setSuccessor(of: held, to: grant, raisesEpoch: isRotated) else {
             guard upper.session == held.session else { throw RunnerError.signedOut }
             return .badDependency  // other tokens were set in the meantime
         }
         try await self.store(next, of: upper)
-        return .output(self.updated(renewal.access, of: next, continuing: given, isFound: false))
+        return .output(self.makeOutcome(renewal.access, of: next, continuing: given, isFound: false))
     }
 
     /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh, but still waits for

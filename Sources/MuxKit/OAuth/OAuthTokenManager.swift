@@ -57,16 +57,16 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   - session: The number of the upper layer's session, to detect a sign-out.
     /// - Returns: The grant.
     /// - Throws: ``RunnerError``, a ``CriticalError`` of the sign-in, or `CancellationError`.
-    func obtainGrant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.Updated {
+    func obtainGrant(insteadOf refused: Grant?, session: UInt64) async throws -> Upper.UpdateOutcome {
         let tokenFamily = self.sessionState.withLock { $0.tokenFamily }
         if refused == nil,
             let grant = try await self.storage.loadGrant(insteadOf: nil, isAlone: !self.storage.isShared)
         {
-            return Upper.Updated(.updatedDependency(grant))
+            return Upper.UpdateOutcome(.updatedDependency(grant))
         }
         return try await self.coordination.runUnderLease(risking: nil) {
             if let grant = try await self.coordination.loadGrantBeforeSignIn(insteadOf: refused) {
-                return Upper.Updated(.updatedDependency(grant))
+                return Upper.UpdateOutcome(.updatedDependency(grant))
             }
             // No sign-in starts after a sign-out, nor after a call of `set`, which cancels this task.
             try Task.checkCancellation()
@@ -94,7 +94,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             }
             grant.serial = self.sessionState.withLock { $0.serial }
             grant = await self.coordination.storeSignInGrant(grant, ofFamily: tokenFamily, session)
-            return Upper.Updated(.updatedDependency(grant))
+            return Upper.UpdateOutcome(.updatedDependency(grant))
         }
     }
 
@@ -141,7 +141,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         let end = self.end(of: access, after: lifetime, isNew: lifetime != nil)
         let grant = Grant(refresh: refresh, access: access, accessEnd: end, serial: serial)
         let held = upper.set(grant, cancellingUpdate: true)
-        lower.parentReplaced()
+        lower.recordParentReplacement()
         try await self.storeNow(held, of: upper)
     }
 
@@ -207,7 +207,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             guard !present.value.isStored || attempt != nil else { return present }
             guard try await self.coordination.mayStore(present.value, epoch: epoch) else { return nil }
             let grant = try await self.storage.save(present.value, of: held.session, epoch: epoch, attempt: attempt)
-            return upper.note(present, as: grant) ?? present
+            return upper.updateData(of: present, to: grant) ?? present
         }
     }
 

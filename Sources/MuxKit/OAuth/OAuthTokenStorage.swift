@@ -73,9 +73,9 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// If the repository's folder cannot be used, the epoch is uncertain: the greatest epoch that this runner
     /// has found in the token store, or has begun by a sign-out. If the tokens are in memory only
     /// (``isPrivate``), the folder is not read, and the epoch in memory is certain.
-    func repositoryEpoch() async -> (epoch: UInt64, isKnown: Bool) {
-        let (known, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
-        if let known { return (known, true) }
+    func repositoryEpoch() async -> (epoch: UInt64, isCertain: Bool) {
+        let (knownEpoch, sessionID) = self.sessionState.withLock { ($0.repositoryEpoch, $0.sessionID) }
+        if let knownEpoch { return (knownEpoch, true) }
         if self.isPrivate {
             return (self.repository.registry.withLock { $0.sessionEpoch } ?? 0, true)
         }
@@ -105,8 +105,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         // After a sign-out in this process, only tokens that another process has stored since may be used.
         guard mayRestore || self.isShared else { return nil }
-        let (epoch, isKnown) = await self.repositoryEpoch()
-        guard mayRestore || isKnown else { return nil }
+        let (epoch, isCertain) = await self.repositoryEpoch()
+        guard mayRestore || isCertain else { return nil }
         let found = try await self.tokens.load(session: epoch)
         self.sessionState.withLock { sessionState in
             if case .refused = found { sessionState.foundRefusal = true } else { sessionState.foundRefusal = false }
@@ -122,20 +122,20 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             if let refused, (record.serial ?? 0) <= refused.serial { return nil }
             self.sessionState.withLock { $0.noteSession(record.session) }
             // The repository's epoch never decreases, but may have been lost with the caches folder.
-            if isKnown, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
+            if isCertain, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
             return self.grant(record, isAlone: isAlone)
         case .ended(let end):
             self.sessionState.withLock { $0.noteSession(end) }
-            if end > epoch, isKnown {
+            if end > epoch, isCertain {
                 // A sign-out of an earlier launch was interrupted, or another process has signed out. Without
                 // a grant, this runner has no session to end.
                 try await self.endRepositorySessions(before: end, sparingSelf: refused == nil)
                 guard refused == nil else { throw RunnerError.signedOut }
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = nil } }
             }
-            guard isAlone, isKnown else { return nil }
+            guard isAlone, isCertain else { return nil }
             try await self.runStoringTokens {
                 guard self.sessionState.withLock({ $0.storedSession }) == nil else { return }
                 try? await self.tokens.store.remove()
@@ -199,8 +199,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         guard grant != nil || mayRestore || self.isShared else { return .signedOut }
         guard self.mayWait else { return inMemory ?? .unknown }
-        let (epoch, isKnown) = await self.repositoryEpoch()
-        guard grant != nil || mayRestore || isKnown else { return .signedOut }
+        let (epoch, isCertain) = await self.repositoryEpoch()
+        guard grant != nil || mayRestore || isCertain else { return .signedOut }
         guard let found = try? await self.tokens.load(session: epoch) else { return inMemory ?? .unknown }
         guard self.sessionState.withLock({ $0.sessionID == sessionID }) else { return nil }
         switch found {

@@ -107,7 +107,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
             // The caller runs inside this mutex, and later calls must wait for the caller.
             grant.mutex = held.value.mutex
             let isOther = !self.storage.tokens.areSame(grant.refresh, held.value.refresh)
-            return upper.continued(held, with: grant, raisesEpoch: isOther) ?? held
+            return upper.setSuccessor(of: held, to: grant, raisesEpoch: isOther) ?? held
         }
         throw RunnerError.signedOut
     }

@@ -16,15 +16,15 @@ struct DependencyStateMachineTests {
     @Test func `C06 a critical error outlasts every other failure`() {
         var machine = Machine(1)
         let call = machine.call(at: self.at(0))
-        machine.raised(RaisedCritical(FetchFailed()))
-        machine.refused(self.refusal)
-        machine.failed(FetchFailed(), until: self.at(9))
+        machine.recordCriticalError(RaisedCritical(FetchFailed()))
+        machine.recordRefusedUpdate(self.refusal)
+        machine.recordFailure(FetchFailed(), until: self.at(9))
         #expect(machine.standingError(for: call) is RaisedCritical)
-        let isRaisedAgain = machine.raised(RaisedCritical(FetchFailed()), by: call)
+        let isRaisedAgain = machine.recordCriticalError(RaisedCritical(FetchFailed()), by: call)
         #expect(!isRaisedAgain)
         #expect(machine.brokenInvariants() == [])
 
-        machine.failuresCleared()
+        machine.clearFailures()
         #expect(machine.standingError(for: call) == nil)
         #expect(machine.current(parentEpoch: 0) == nil)
     }
@@ -33,7 +33,7 @@ struct DependencyStateMachineTests {
         var machine = Machine(1)
         for (end, code) in [(Machine.End.signOut, RunnerError.Code.signedOut), (.reset, .reset)] {
             let call = machine.call(at: self.at(0))
-            machine.ended(end)
+            machine.endSession(end)
             #expect(self.code(machine.standingError(for: call)) == code)
             #expect(machine.standingError(for: machine.call(at: self.at(0))) == nil)
         }
@@ -42,22 +42,22 @@ struct DependencyStateMachineTests {
     @Test func `C06 a refused update takes precedence over an update that throws`() {
         var machine = Machine(1)
         let call = machine.call(at: self.at(0))
-        machine.refused(self.refusal)
-        machine.failed(FetchFailed(), until: self.at(9))
+        machine.recordRefusedUpdate(self.refusal)
+        machine.recordFailure(FetchFailed(), until: self.at(9))
         #expect(self.code(machine.standingError(for: call)) == .updateFailed)
 
-        _ = machine.changed(to: 2, parentEpoch: 0)
+        _ = machine.setValue(2, parentEpoch: 0)
         #expect(machine.standingError(for: call) == nil)
         #expect(machine.brokenInvariants() == [])
     }
 
     @Test func `C06 a failure prevents updates during the cool-down and leaves the value`() {
         var machine = Machine(1)
-        machine.failed(FetchFailed(), until: self.at(9))
+        machine.recordFailure(FetchFailed(), until: self.at(9))
         var call = machine.call(at: self.at(0))
         call.badEpoch = machine.epoch
         func action(at seconds: Int64) -> Machine.RequestAction {
-            machine.requested(by: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(seconds))
+            machine.decideAction(of: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(seconds))
         }
         if case .fail = action(at: 8) {} else { Issue.record("the cool-down is not over") }
         if case .update = action(at: 9) {} else { Issue.record("the cool-down is over") }
@@ -69,12 +69,12 @@ struct DependencyStateMachineTests {
         func ask(badEpoch: UInt64?) {
             var call = machine.call(at: self.at(0))
             call.badEpoch = badEpoch
-            let action = machine.requested(by: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(0))
+            let action = machine.decideAction(of: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(0))
             if case .update = action {} else { Issue.record("no update") }
         }
         ask(badEpoch: nil)
         #expect(machine.needsUpdate(parentEpoch: 0))
-        let held = machine.changed(to: 1, parentEpoch: 0)
+        let held = machine.setValue(1, parentEpoch: 0)
         #expect(!machine.needsUpdate(parentEpoch: 0))
         #expect(machine.needsUpdate(parentEpoch: 1), "the value is void")
 
@@ -85,17 +85,17 @@ struct DependencyStateMachineTests {
     @Test func `B03 a late value of an update from before the parent's replacement is dropped`() {
         var machine = Machine(1)
         let epoch = machine.epoch
-        let isReplaced = machine.parentReplaced(parentEpoch: 1)
+        let isReplaced = machine.recordParentReplacement(parentEpoch: 1)
         #expect(isReplaced)
         #expect(machine.current(parentEpoch: 0) == nil)
-        #expect(!machine.isUnchanged(since: epoch))
+        #expect(!machine.acceptsLateValue(since: epoch))
 
         // A value of the new parent stays, and the updates that began after this value stay valid.
-        let next = machine.changed(to: 2, parentEpoch: 1)
-        let isReplacedAgain = machine.parentReplaced(parentEpoch: 1)
+        let next = machine.setValue(2, parentEpoch: 1)
+        let isReplacedAgain = machine.recordParentReplacement(parentEpoch: 1)
         #expect(!isReplacedAgain)
         #expect(machine.current(parentEpoch: 1)?.epoch == next.epoch)
-        #expect(machine.isUnchanged(since: next.epoch))
+        #expect(machine.acceptsLateValue(since: next.epoch))
     }
 
     @Test(arguments: 0..<200 as Range<UInt64>)
@@ -116,37 +116,39 @@ struct DependencyStateMachineTests {
             case 0: calls.append(machine.call(at: now))
             case 1...4:
                 let isFailing = machine.standingError(for: calls[number]) != nil
-                switch machine.requested(by: &calls[number], parentEpoch: pick([0, 1]), policy: policy, at: now) {
+                switch machine.decideAction(of: &calls[number], parentEpoch: pick([0, 1]), policy: policy, at: now) {
                 case .use(let value):
                     #expect(!isFailing && value.epoch != calls[number].badEpoch)
                     calls[number].badEpoch = pick([nil, value.epoch])
                 case .fail: break
                 case .update: #expect(!isFailing)
                 }
-            case 5: machine.accepted(some.epoch)
+            case 5: machine.recordAcceptance(some.epoch)
             case 6:
-                _ = machine.changed(to: Int(second), parentEpoch: pick([0, 1, 2]))
+                _ = machine.setValue(Int(second), parentEpoch: pick([0, 1, 2]))
                 isCritical = false
             case 7 where !isCritical:
-                _ = machine.updated(
-                    to: Int(second),
+                _ = machine.setUpdatedValue(
+                    Int(second),
                     parentEpoch: 1,
                     renewal: nil,
                     isFound: false,
                     at: now,
                     policy: policy
                 )
-            case 8: _ = machine.continued(some, with: Int(second), raisesEpoch: pick([true, false]))
-            case 9: _ = machine.noted(some, as: Int(second))
-            case 10: machine.parentContinued(from: 0, to: pick([1, 2]))
-            case 11: pick([true, false]) ? machine.refused(self.refusal) : machine.failed(FetchFailed(), until: now)
+            case 8: _ = machine.setSuccessor(of: some, to: Int(second), raisesEpoch: pick([true, false]))
+            case 9: _ = machine.updateData(of: some, to: Int(second))
+            case 10: machine.recordParentSuccessor(from: 0, to: pick([1, 2]))
+            case 11:
+                pick([true, false])
+                    ? machine.recordRefusedUpdate(self.refusal) : machine.recordFailure(FetchFailed(), until: now)
             case 12:
-                if machine.raised(RaisedCritical(FetchFailed()), by: calls[number]) { isCritical = true }
+                if machine.recordCriticalError(RaisedCritical(FetchFailed()), by: calls[number]) { isCritical = true }
             case 13:
-                pick([true, false]) ? machine.failuresCleared() : machine.ended(pick([.reset, .signOut]))
+                pick([true, false]) ? machine.clearFailures() : machine.endSession(pick([.reset, .signOut]))
                 isCritical = false
             case 14:
-                let isReplaced = machine.parentReplaced(parentEpoch: pick([0, 1, 2]))
+                let isReplaced = machine.recordParentReplacement(parentEpoch: pick([0, 1, 2]))
                 #expect(isReplaced == (machine.current(parentEpoch: 0) == nil))
                 isCritical = false
             default: break

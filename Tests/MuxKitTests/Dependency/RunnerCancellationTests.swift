@@ -204,7 +204,7 @@ struct RunnerCancellationTests {
             observer: events,
             time: time,
             spawn: spawn,
-            update: { _, _ in RunnerCore.Updated(.updatedDependency(updates.next())) }
+            update: { _, _ in RunnerCore.UpdateOutcome(.updatedDependency(updates.next())) }
         )
         executor.pause()
         let call = Task { try await core.run { held, _ in .output(held.value) } }

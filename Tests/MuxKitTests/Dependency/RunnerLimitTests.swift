@@ -400,13 +400,13 @@ struct RunnerLimitTests {
     @Test func `C06 a critical error of an ended session has no effect on the next session`() {
         var machine = DependencyStateMachine<Int>(1)
         let call = machine.call(at: .init(nanoseconds: 0))
-        machine.ended(.reset)
-        _ = machine.changed(to: 2, parentEpoch: 0)
-        let isRaised = machine.raised(RaisedCritical(FetchFailed()), by: call)
+        machine.endSession(.reset)
+        _ = machine.setValue(2, parentEpoch: 0)
+        let isRaised = machine.recordCriticalError(RaisedCritical(FetchFailed()), by: call)
         #expect(!isRaised)
         #expect(machine.current(parentEpoch: 0)?.value == 2)
         let next = machine.call(at: .init(nanoseconds: 0))
-        let isRaisedNow = machine.raised(RaisedCritical(FetchFailed()), by: next)
+        let isRaisedNow = machine.recordCriticalError(RaisedCritical(FetchFailed()), by: next)
         #expect(isRaisedNow)
         #expect(machine.current(parentEpoch: 0) == nil)
     }
