@@ -265,12 +265,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// Replaces the value of `held` by its successor, such as a rotated refresh token.
+    /// Replaces the value of `held` by a successor, such as a rotated refresh token.
     ///
     /// - Parameters:
     ///   - held: The previous value.
     ///   - value: The successor.
     ///   - raisesEpoch: Whether values of lower layers that were made with the previous value become invalid.
+    ///     Values that lower layers record with ``recordParentSuccessor(from:to:)`` stay valid.
     /// - Returns: The new value; `nil`, without a change, if the epoch or the session of `held` has ended.
     package mutating func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
@@ -280,7 +281,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return self.hold(value, parentEpoch: held.parentEpoch, renewal: nil, isFound: false)
     }
 
-    /// Replaces `held` by the same value with additional data.
+    /// Replaces the data of `held`, such as the state of the storage; the epoch stays.
     ///
     /// - Returns: The value; `nil`, without a change, if `held` is outdated.
     package mutating func updateData(of held: VersionedDependency, to value: Dependency) -> VersionedDependency? {

@@ -131,9 +131,9 @@ extension RunnerCore {
         return nil
     }
 
-    /// Records that the task of a call has refused the value of `epoch`.
+    /// Records in `call` that the task has refused the value of `epoch`.
     ///
-    /// - Throws: The error of ``throwUnlessRefusal(_:_:)``, unless `error` is a refusal.
+    /// - Throws: The error of ``throwUnlessRefusal(_:_:)`` if `error` is not a refusal.
     @usableFromInline
     func recordRefusal(_ epoch: UInt64, _ error: (any Error)?, _ call: PendingCall) throws {
         call.state.badEpoch = epoch
@@ -265,9 +265,9 @@ extension RunnerCore {
     @usableFromInline
     func recordAcceptance(_ epoch: UInt64) { self.engine.withState { $0.recordAcceptance(epoch) } }
 
-    /// Moves a call whose task refused the dependency to the slow path.
+    /// Makes the call of the slow path after the task has refused the dependency, with or without an error.
     ///
-    /// - Throws: The error of ``throwUnlessRefusal(_:_:)``, unless `error` is a refusal.
+    /// - Throws: The error of ``throwUnlessRefusal(_:_:)`` if `error` is not a refusal.
     @usableFromInline
     func makeRefusedCall(_ error: (any Error)?, of ready: ReadyDependency<Dependency>, since start: Moment) throws
         -> PendingCall

@@ -99,13 +99,15 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   - isAlone: Whether no other process can be renewing or storing tokens; permits the removal of an
     ///     ended session's tokens, and the report of an interrupted exchange.
     /// - Returns: The grant; `nil` without a usable grant.
-    /// - Throws: ``RunnerError`` if the store cannot be read now, or another process has ended the session of
-    ///   `refused`.
+    /// - Throws: ``RunnerError/tokensUnreadable(underlying:)`` if the store cannot be read now, or the
+    ///   repository cannot end a session; ``RunnerError/signedOut`` if another process has ended the session
+    ///   of `refused`; ``RunnerError/wouldDeadlock`` inside an operation of the store.
     func loadGrant(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         // After a sign-out in this process, only tokens that another process has stored since may be used.
         guard mayRestore || self.isShared else { return nil }
         let (epoch, isCertain) = await self.repositoryEpoch()
+        // With an uncertain epoch, the tokens of an ended session could count as valid.
         guard mayRestore || isCertain else { return nil }
         let found = try await self.tokens.load(session: epoch)
         self.sessionState.withLock { sessionState in
