@@ -377,7 +377,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Ends the session: drops the value; a running call fails at its next request of the dependency.
+    /// Ends the session: drops the value; a running call fails at the next request of the dependency.
     package mutating func endSession(_ end: End) {
         self.epoch &+= 1
         self.session &+= 1

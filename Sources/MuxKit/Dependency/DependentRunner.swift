@@ -2,7 +2,7 @@ public import Foundation
 
 /// Runs tasks with a dependency that can become invalid during use, such as an access token or a connection.
 ///
-/// If many tasks refuse the dependency at the same time, exactly one update runs. All tasks wait for the
+/// If many tasks refuse the dependency at the same time, one update runs. All tasks wait for the
 /// update, then run again with the new dependency:
 ///
 /// ```swift
@@ -34,12 +34,12 @@ public import Foundation
 /// every call until a dependency is set or the runner is reset.
 ///
 /// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset
-/// the runner, and later fetches use the same dependency. A sign-out of a repository includes its
-/// ``OAuthDependentRunner`` objects.
+/// the runner, and later fetches use the same dependency. A sign-out of a repository includes the
+/// ``OAuthDependentRunner`` objects of the repository.
 public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     @usableFromInline nonisolated let core: RunnerCore<Dependency>
 
-    /// Makes a runner; each call passes an update.
+    /// Makes a runner without a stored update; calls pass an update.
     ///
     /// - Parameters:
     ///   - value: The initial dependency; `nil` if absent.

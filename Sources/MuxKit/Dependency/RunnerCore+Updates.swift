@@ -43,7 +43,8 @@ extension RunnerCore {
         _ outcome: Result<UpdateOutcome, any Error>,
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
-        // A cancelled update does not cancel its callers: the callers get ``MuxError/fetchCancelled``.
+        // A cancelled update does not cancel the waiting callers: the callers get
+        // ``MuxError/fetchCancelled``.
         let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.replaced)
         var value: (Dependency, EarlyRenewal?, updated: UpdateOutcome)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
@@ -139,7 +140,7 @@ extension RunnerCore {
     /// ``asksServer`` is `true`.
     private func pausing(after error: any Error) -> UpdatePauses.Failure? {
         if let error = error as? RunnerError {
-            // A timed-out update has already delayed its callers, and may return a value late.
+            // A timed-out update has already delayed the callers, and may return a value late: no long pause.
             return error.code == .updateTimedOut ? UpdatePauses.Failure() : nil
         }
         let retryAfter = RetryAdvice.of(error).retryAfter
@@ -175,7 +176,7 @@ extension RunnerCore {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
         let ((number, wasCritical), resumeWaiters) = self.dismissed(cancelling: false) { machine in
-            // The earlier critical error has its own originator.
+            // The originator of the earlier critical error is another caller.
             let wasCritical = machine.standingError(for: call) is RaisedCritical
             guard machine.recordCriticalError(critical, by: call) else { return (nil, (nil as UInt64?, wasCritical)) }
             return (.failure(critical), (machine.nextEvent(), wasCritical))
@@ -211,7 +212,7 @@ private func areEqual(_ a: Any, _ b: Any) -> Bool {
     return isEqual(a)
 }
 
-/// The state of a runner, and its changes by the public types of runners.
+/// The reads and changes of a runner's state by the public types of runners.
 extension RunnerCore {
     /// The current value; `nil` without a value, or if the parent's value was replaced.
     package var held: VersionedDependency? {
@@ -270,7 +271,7 @@ extension RunnerCore {
         self.change { $0.updateData(of: held, to: value) }
     }
 
-    /// Replaces the value of `held` by its successor; `nil`, without a change, if the epoch or the session of
+    /// Replaces the value of `held` by a successor; `nil`, without a change, if the epoch or the session of
     /// `held` has ended.
     package func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?

@@ -239,7 +239,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
                 (beginning, parentEpoch) = (begun, epoch)
                 return try await update(begun.replaced?.value, call)
             } whenTooLong: {
-                // Resumes the other callers; this caller waits for the end of its closure.
+                // Resumes the other callers; this caller waits for the end of `update`.
                 engine.expire(flight, of: .sole)
             }
             return (.success(UpdateOutcome(updated, parentEpoch: parentEpoch)), beginning)

@@ -5,8 +5,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// An ``OAuthDependentRunner`` appends `access token` or `refresh token`; the default name is `OAuth`.
     public var name: String?
 
-    /// The maximum number of updates that one call may request after consecutive refusals by its task; a
-    /// negative number counts as 0.
+    /// The maximum number of updates that one call may request after consecutive refusals by the task of
+    /// the call; a negative number counts as 0.
     ///
     /// An acceptance of a new dependency by any task clears the count: the dependency was valid, and a later
     /// refusal is due to the age of the dependency. The following cases do not count: an update of a missing
@@ -25,7 +25,7 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// The maximum number of refused and replaced dependencies within ``window``, over all callers, without
     /// an acceptance in between; `nil` for no limit.
     ///
-    /// At the limit, calls whose task refuses the dependency fail with
+    /// At the limit, calls with a task that refuses the dependency fail with
     /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)``, until replacements leave the window
     /// or a task accepts the dependency.
     public var maximumUpdatesPerWindow: Int?
@@ -68,8 +68,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// This policy has an effect only on `Equatable` dependencies.
     public var refusesSameDependency: Bool
 
-    /// Whether an update is cancelled when its last caller leaves; otherwise the update finishes, and its
-    /// value is kept.
+    /// Whether an update is cancelled when the last waiting caller leaves; otherwise the update finishes, and
+    /// the runner keeps the new dependency.
     ///
     /// This policy has no effect on an ``OAuthDependentRunner``: the server may have rotated the refresh
     /// token already.

@@ -2,7 +2,7 @@
 package struct OAuthSessionState: Sendable {
     /// The known session epoch of the repository; `nil` if the epoch must be read from the repository.
     package var repositoryEpoch: UInt64?
-    /// The number of the runner's session whose tokens were stored last.
+    /// The number of the runner's session of the tokens that were stored last.
     package var storedSession: UInt64?
     /// Whether stored tokens may be used if no other process uses the store; `false` after the end of a
     /// session in this process.
@@ -25,7 +25,8 @@ package struct OAuthSessionState: Sendable {
     package private(set) var isEnding = false
     /// The epoch before which a running sign-out ends the repository's sessions.
     package var endedBefore: UInt64?
-    /// Whether the running or next operation of the store must remove the tokens at its end.
+    /// Whether the running or next operation that may store tokens must remove the tokens at the end of the
+    /// operation.
     package var owesRemoval = false
     /// The revision of the grant with an access token that arrived after the time-out of the callers, and
     /// that no later call has examined yet.
@@ -78,7 +79,7 @@ package struct OAuthSessionState: Sendable {
         self.noteSession(epoch)
     }
 
-    /// Ends the session: its stored tokens are not used again.
+    /// Ends the session: the stored tokens of the session are not used again.
     package mutating func endSession() {
         var next = OAuthSessionState()
         next.storedSession = self.storedSession

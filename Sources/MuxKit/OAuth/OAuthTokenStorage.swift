@@ -42,7 +42,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             let result = await Result<_, any Error> { try await operation() }
             let owesRemoval = self.sessionState.withLock { sessionState in
                 defer { sessionState.owesRemoval = false }
-                // The next session may have stored its tokens, which must stay.
+                // The tokens of the next session, if already stored, must stay.
                 return sessionState.owesRemoval && sessionState.storedSession != sessionState.sessionID
             }
             if owesRemoval, (try? await self.tokens.store.remove()) == nil {
@@ -54,8 +54,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Tolerated problems
 
-    /// Reports a problem to the observer; a repeated problem is reported again only after
-    /// ``clearProblem(_:)``.
+    /// Reports a problem to the observer, once until ``clearProblem(_:)``.
     func reportProblem(_ problem: OAuthProblem, because error: (any Error)? = nil) {
         guard self.sessionState.withLock({ $0.recordProblem(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""

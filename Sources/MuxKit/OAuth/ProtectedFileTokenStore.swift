@@ -92,10 +92,11 @@ public actor ProtectedFileTokenStore: TokenStore {
         try self.lock.hold { () throws(MuxStoreError) in try self.file.remove(durability: .full) }
     }
 
-    /// Calls `onChange` at once, and after each change of the folder, until the task is cancelled.
+    /// Calls `onChange` at once, and after changes of the folder, until the task is cancelled.
     ///
-    /// Creates the folder if missing. If the system does not report changes of a folder, `onChange` is called
-    /// only once, at the start. If the folder cannot be used, the function returns at once.
+    /// Changes in quick succession may share a call. Creates the folder if missing. If the system does not
+    /// report changes of a folder, `onChange` is called only once, at the start. If the folder cannot be
+    /// used, the function returns at once.
     public func watch(_ onChange: @escaping @Sendable () -> Void) async {
         repeat {
             do throws(MuxStoreError) {

@@ -57,7 +57,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         return try await self.storage.loadGrant(insteadOf: refused, isAlone: true)
     }
 
-    /// Stores the grant of a sign-in at once, because other processes read the store when they get the lease.
+    /// Stores the grant of a sign-in at once, because the next holder of the lease reads the store.
     ///
     /// The lower layer's update repeats a failed save before the caller gets a token.
     ///
@@ -172,8 +172,8 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Removes the stored tokens of the sessions before `epoch`, if no other owner has the lease.
     ///
-    /// Another owner may be in the next session, or about to store its tokens. In that case the mark that the
-    /// session has ended stays in the store.
+    /// Another owner may have stored, or be about to store, tokens of the next session. In that case the mark
+    /// that the session has ended stays in the store.
     func removeTokens(before epoch: UInt64?) async throws {
         guard let lease else { return try await self.storage.tokens.store.remove() }
         func remove() async throws {

@@ -26,10 +26,10 @@ public protocol TokenStore: Sendable {
     /// `nil` if no other process uses the store.
     var lease: (any MuxLease)? { get }
 
-    /// Calls `onChange` after each change of the store, by any process, until the task is cancelled.
+    /// Calls `onChange` after changes of the store, by any process, until the task is cancelled.
     ///
-    /// Additional calls of `onChange` are allowed. If the store cannot be watched, the function returns at
-    /// once, as the default implementation does.
+    /// Changes in quick succession may share a call; additional calls of `onChange` are allowed. If the store
+    /// cannot be watched, the function returns at once, as the default implementation does.
     func watch(_ onChange: @escaping @Sendable () -> Void) async
 }
 
