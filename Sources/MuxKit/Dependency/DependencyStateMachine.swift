@@ -227,7 +227,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ) -> VersionedDependency {
         self.epoch &+= 1
         self.clearFailures()
-        return self.hold(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
+        return self.storeValue(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
     /// Sets the value that an update made or found, and counts the replacement of a refused value.
@@ -245,7 +245,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return self.setValue(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
-    private mutating func hold(
+    private mutating func storeValue(
         _ value: Dependency,
         parentEpoch: UInt64,
         renewal: EarlyRenewal?,
@@ -278,7 +278,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     {
         guard self.held?.epoch == held.epoch, self.session == held.session else { return nil }
         if raisesEpoch { self.epoch &+= 1 }
-        return self.hold(value, parentEpoch: held.parentEpoch, renewal: nil, isFound: false)
+        return self.storeValue(value, parentEpoch: held.parentEpoch, renewal: nil, isFound: false)
     }
 
     /// Replaces the data of `held`, such as the state of the storage; the epoch stays.
@@ -286,7 +286,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// - Returns: The value; `nil`, without a change, if `held` is outdated.
     package mutating func updateData(of held: VersionedDependency, to value: Dependency) -> VersionedDependency? {
         guard self.held?.revision == held.revision, self.session == held.session else { return nil }
-        return self.hold(value, parentEpoch: held.parentEpoch, renewal: held.renewal, isFound: held.isFound)
+        return self.storeValue(value, parentEpoch: held.parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
     /// Records that a successor, such as a rotated refresh token, replaced the parent's value.
@@ -294,7 +294,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// A value that was made with the previous parent value, or was set since, stays valid.
     package mutating func recordParentSuccessor(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
-        _ = self.hold(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
+        _ = self.storeValue(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
     /// Records a replacement of the parent's value, which clears earlier failures.

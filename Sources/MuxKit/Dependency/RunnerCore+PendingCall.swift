@@ -40,7 +40,7 @@ extension RunnerCore {
                 now: now,
                 leads: self.leads,
                 decide: { [impediment] in
-                    core.decision(&$0, &self.state, parentEpoch: parentEpoch, impediment, at: now)
+                    core.decide(&$0, &self.state, parentEpoch: parentEpoch, impediment, at: now)
                 },
                 joined: { _, _ in waits = true },
                 arrived: { if waits { core.tell(.dependencyAwaited) } }
@@ -169,7 +169,7 @@ extension RunnerCore {
     /// Throws if the call's task is cancelled, or if the call has timed out after its first request.
     ///
     /// At the first request, the time limit applies only if the call needs an update: see
-    /// ``decision(_:_:parentEpoch:_:at:)``.
+    /// ``decide(_:_:parentEpoch:_:at:)``.
     ///
     /// - Throws: The error of the runner's state, if any; otherwise `CancellationError` or the time-out.
     @usableFromInline
@@ -191,7 +191,7 @@ extension RunnerCore {
     }
 
     @inlinable
-    func decision(
+    func decide(
         _ state: inout RunnerState<Dependency>,
         _ call: inout Machine.Call,
         parentEpoch: UInt64,

@@ -17,7 +17,7 @@ extension RunnerCore {
 
     /// Changes the machine, and ends the wait of all callers; see
     /// ``FlightEngine/dismissCallers(cancelling:where:_:)``.
-    private func dismissed<R: Sendable>(
+    private func changeAndDismissCallers<R: Sendable>(
         cancelling: Bool,
         _ change: (inout Machine) -> (Result<VersionedDependency, any Error>?, R)
     ) -> (R, resumeWaiters: @Sendable () -> Void) {
@@ -45,7 +45,7 @@ extension RunnerCore {
     ) -> Result<VersionedDependency, any Error>? {
         // A cancelled update does not cancel the waiting callers: the callers get
         // ``MuxError/fetchCancelled``.
-        let result = self.checked(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.replaced)
+        let result = self.refuseSameDependency(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.replaced)
         var value: (Dependency, EarlyRenewal?, updated: UpdateOutcome)?
         if case .success(let updated) = result, case .updatedDependency(let new) = updated.result {
             value = (new, self.renewal(of: new, lifetime: updated.lifetime, isNew: true), updated)
@@ -157,7 +157,7 @@ extension RunnerCore {
 
     /// The outcome; ``RunnerError/sameDependency`` if the value equals the refused value, and the policy
     /// refuses such a value.
-    private func checked(
+    private func refuseSameDependency(
         _ outcome: Result<UpdateOutcome, any Error>,
         insteadOf replaced: VersionedDependency?
     ) -> Result<UpdateOutcome, any Error> {
@@ -175,7 +175,7 @@ extension RunnerCore {
     func raiseCritical(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
         let own = critical.claimed()
-        let ((number, wasCritical), resumeWaiters) = self.dismissed(cancelling: false) { machine in
+        let ((number, wasCritical), resumeWaiters) = self.changeAndDismissCallers(cancelling: false) { machine in
             // The originator of the earlier critical error is another caller.
             let wasCritical = machine.standingError(for: call) is RaisedCritical
             guard machine.recordCriticalError(critical, by: call) else { return (nil, (nil as UInt64?, wasCritical)) }
@@ -242,7 +242,7 @@ extension RunnerCore {
     ) -> VersionedDependency {
         let parentEpoch = self.parentEpoch
         let renewal = self.renewal(of: value, lifetime: lifetime, isNew: lifetime != nil)
-        let ((held, number), resumeWaiters) = self.dismissed(cancelling: cancellingUpdate) { machine in
+        let ((held, number), resumeWaiters) = self.changeAndDismissCallers(cancelling: cancellingUpdate) { machine in
             let held = machine.setValue(value, parentEpoch: parentEpoch, renewal: renewal)
             return (.success(held), (held, machine.nextEvent()))
         }
@@ -255,7 +255,7 @@ extension RunnerCore {
     /// and the running update are dropped, and the waiting callers request the dependency again.
     package func recordParentReplacement() {
         let parentEpoch = self.parentEpoch
-        let (_, resumeWaiters) = self.dismissed(cancelling: false) { machine in
+        let (_, resumeWaiters) = self.changeAndDismissCallers(cancelling: false) { machine in
             (machine.recordParentReplacement(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, ())
         }
         resumeWaiters()
@@ -289,7 +289,7 @@ extension RunnerCore {
     ///   closure after the end of the session in all other layers and participants, because a resumed caller
     ///   may use another layer at once.
     package func endWithoutResuming(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {
-        let (number, resumeWaiters) = self.dismissed(cancelling: true) { machine in
+        let (number, resumeWaiters) = self.changeAndDismissCallers(cancelling: true) { machine in
             machine.endSession(end)
             return (.failure(end.error), sendsEvent ? machine.nextEvent() : nil)
         }

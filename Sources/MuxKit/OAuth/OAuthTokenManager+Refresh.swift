@@ -47,7 +47,7 @@ extension OAuthTokenManager {
                 // If other tokens were set, their grant has another mutex: the loop continues with the other
                 // mutex.
                 guard present.value.mutex === mutex else { return nil }
-                return try await self.obtainAccess(of: present, of: upper, insteadOf: refused)
+                return try await self.obtainAccessUnderMutex(of: present, of: upper, insteadOf: refused)
             }
             if let result { return result }
         }
@@ -57,7 +57,7 @@ extension OAuthTokenManager {
     ///
     /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant; `nil` if the call
     ///   must be repeated with the current grant.
-    private func obtainAccess(
+    private func obtainAccessUnderMutex(
         of present: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: Lower.VersionedDependency?
@@ -77,7 +77,7 @@ extension OAuthTokenManager {
         guard self.sessionState.withLock({ $0.refusedEpoch }) != present.epoch else { return .badDependency }
         do {
             return try await self.coordination.runUnderLease(risking: present.value) {
-                try await self.refreshedAccess(with: present, of: upper, insteadOf: refused?.value)
+                try await self.exchangeRefreshToken(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
             // The refresh failed. The access token seems to have ended, but the wall clock may be wrong: the
@@ -116,19 +116,19 @@ extension OAuthTokenManager {
     ///
     /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant; `nil` if the call
     ///   must be repeated with the current grant.
-    private func refreshedAccess(
-        with given: Upper.VersionedDependency,
+    private func exchangeRefreshToken(
+        with original: Upper.VersionedDependency,
         of upper: Upper,
         insteadOf refused: AccessToken?
     ) async throws -> RunResult<Lower.UpdateOutcome>? {
         var tenure = self.coordination.tenure
         let sent: Upper.VersionedDependency
         do {
-            let present = try await self.coordination.adoptNewestGrant(given, of: upper, since: tenure)
-            if let access = self.usableAccess(of: present), present.revision != given.revision,
+            let present = try await self.coordination.adoptNewestGrant(original, of: upper, since: tenure)
+            if let access = self.usableAccess(of: present), present.revision != original.revision,
                 !self.storage.tokens.areSame(access, refused)
             {
-                return .output(self.makeOutcome(access, of: present, continuing: given, isFound: true))
+                return .output(self.makeOutcome(access, of: present, continuing: original, isFound: true))
             }
             guard let journaled = try await self.recordAttempt(present, of: upper),
                 try await self.coordination.maySend(journaled, of: upper, since: &tenure)
@@ -136,12 +136,12 @@ extension OAuthTokenManager {
             sent = journaled
         } catch is BadDependency {
             // Another process has recorded that the server refused the grant.
-            self.sessionState.withLock { $0.refusedEpoch = given.epoch }
+            self.sessionState.withLock { $0.refusedEpoch = original.epoch }
             return .badDependency
         }
         let renewal: OAuthRenewal<AccessToken, RefreshToken>
         do {
-            renewal = try await self.exchange(sent.value.refresh)
+            renewal = try await self.sendRefreshToken(sent.value.refresh)
         } catch  where error.saysBadDependency {
             // After a refusal, the upper layer reads a newer grant from the store, or signs in.
             self.sessionState.withLock { $0.refusedEpoch = sent.epoch }
@@ -172,12 +172,12 @@ extension OAuthTokenManager {
             return .badDependency  // other tokens were set in the meantime
         }
         try await self.store(next, of: upper)
-        return .output(self.makeOutcome(renewal.access, of: next, continuing: given, isFound: false))
+        return .output(self.makeOutcome(renewal.access, of: next, continuing: original, isFound: false))
     }
 
     /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh, but still waits for
     /// the end of the exchange.
-    private func exchange(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
+    private func sendRefreshToken(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
             group.addTask { try await self.refreshAccess(token) }
