@@ -412,8 +412,10 @@ package final class OutboxLog {
 
     // MARK: - Rewriting
 
-    /// Rewrites the file if more than half of the estimated size belongs to ended changes, or if the file has
-    /// no change and more than 1,024 bytes.
+    /// Rewrites the file if ended changes take most of the file.
+    ///
+    /// A file with changes must have more than ``rewriteSize`` bytes, and more than twice the estimated size
+    /// of the changes. A file without changes must have more than 1,024 bytes.
     package func rewriteIfDue() throws(MuxStoreError) {
         guard !self.holdsNewer, self.unsaved.isEmpty else { return }
         // 1,024 bytes per change estimate the other fields and the state record.

@@ -56,7 +56,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         /// The number of the session of the addition.
         ///
         /// A damaged part of the file has the session at the time of the read. If no readable record precedes
-        /// the damage, the next session that a record proves becomes the session of the damage.
+        /// the damage, the damage joins each new session that a record or the repository reports, until a
+        /// readable record is in the file. A sign-out drops the damage.
         package fileprivate(set) var session: UInt64
         package var progress: Progress
         /// The monotonic time in nanoseconds from which the change is not sent.

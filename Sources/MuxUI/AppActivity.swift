@@ -41,6 +41,8 @@ public final class AppActivity {
         case reconnection
     }
 
+    /// Watches the network; the argument reports whether the network is available. Returns a closure that
+    /// ends the watch; `nil` if the network cannot be watched.
     package typealias NetworkWatch = @Sendable (@escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
     private static let fetchesAtOnce = 6
@@ -52,6 +54,7 @@ public final class AppActivity {
     private var runningCount = 0
     private var wasInBackground = false
     private var wasConnected: Bool?
+    /// Ends the watch of the network; `nil` while no watch runs.
     private var endNetworkWatch: (@Sendable () -> Void)?
     /// Identifies the watch, because a report of an ended watch can arrive late.
     private var networkWatch = 0
@@ -63,7 +66,7 @@ public final class AppActivity {
     package init(observing center: NotificationCenter, network: @escaping NetworkWatch) {
         self.watchNetwork = network
         for (name, isActive) in Self.notifications {
-            // The observation lasts as long as the process.
+            // The observation is never removed, and has no effect after the release of `self`.
             _ = center.addObserver(forName: Notification.Name(name), object: nil, queue: nil) { [weak self] _ in
                 DispatchQueue.main.async { self?.changed(isActive: isActive) }
             }

@@ -14,7 +14,8 @@ extension MuxPages {
         private(set) var parts: [Part] = []
         /// The cursor of the next page; `nil` after the last page.
         private(set) var next: Cursor?
-        /// The cursors of the pages before the window, in order.
+        /// The cursors of the pages before the window, in order; of many pages, the first and the last
+        /// cursors.
         private(set) var earlier: [Cursor?]
 
         /// The maximum number of cursors in ``earlier``.
@@ -57,7 +58,8 @@ extension MuxPages {
             }
         }
 
-        /// The page of the item at an index.
+        /// The index of the page that has the item at an index of ``items``; `nil` for an index after the
+        /// end.
         func part(of place: Int) -> Int? {
             var rest = place
             return self.parts.firstIndex { part in
@@ -66,7 +68,7 @@ extension MuxPages {
             }
         }
 
-        /// The first and the last page with one of the items; `nil` without such an item.
+        /// The indices of the first and the last page with one of the items; `nil` without such an item.
         func parts(with ids: Set<Item.ID>) -> ClosedRange<Int>? {
             guard let first = self.items.firstIndex(where: { ids.contains($0.id) }).flatMap({ self.part(of: $0) }),
                 let last = self.items.lastIndex(where: { ids.contains($0.id) }).flatMap({ self.part(of: $0) })
@@ -109,7 +111,7 @@ extension MuxPages {
                 let first = self.parts.removeFirst()
                 self.items.removeFirst(first.count)
                 self.earlier.append(first.cursor)
-                // The cursor of the list's first page stays: a load of all earlier pages ends at this page.
+                // The first cursor stays, so that a user who scrolls back reaches the first page of the list.
                 if self.earlier.count > Self.maximumEarlier { self.earlier.remove(at: 1) }
             }
             for _ in 0..<max(0, min(self.parts.count - maximumPages, count - shown.upperBound - 2)) {

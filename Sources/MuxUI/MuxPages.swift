@@ -13,13 +13,14 @@ public import MuxKit
 /// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first.
 /// Views use ``observed(loadingDelay:activity:)``.
 ///
-/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The window gets the items of the
-/// page, and keeps its age. A page that fails leaves the window unchanged.
+/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The items of the page
+/// join the window, and the age of the window stays. A failed load leaves the window unchanged.
 ///
 /// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
-/// step. The visible pages are the pages up to the last of the 30 items that appeared last
-/// (``ObservedPages/appeared(_:)``); if these items have moved, at most two further pages are loaded. If no
-/// item has appeared, as many pages as the window has are loaded, from the first page on.
+/// step. The visible pages are the pages up to the last of the 30 items that appeared last in each
+/// ``ObservedPages``, see ``ObservedPages/appeared(_:)``; if these items have moved, at most two further
+/// pages are loaded. If no item has appeared, as many pages as the window has are loaded, from the first page
+/// on.
 ///
 /// **Items that move.** An item with the ID of an earlier item is left out. If a cursor identifies an item,
 /// such as the last item of the page before, no item is missing. If a cursor is a number of a page or an
@@ -27,8 +28,8 @@ public import MuxKit
 /// `pageSize`, which detects the move.
 ///
 /// **Limits.** Above `maximumPages`, a further page removes pages from the window, but neither pages with
-/// items that appeared last nor pages between such pages. When the user scrolls back, the page is loaded
-/// again, with the visible pages.
+/// items that appeared last nor pages between such pages. When the user scrolls back, a removed page is
+/// loaded again, with the visible pages.
 ///
 /// **Errors.** A list whose cursors repeat would never end: the load throws
 /// ``MuxPagesError/repeatedCursor``. The time-out and the retries of the policy apply to each page.
@@ -154,8 +155,9 @@ where Item.ID: Sendable {
 
     /// Loads the next page, and appends its items to the window; without a window, loads the first page.
     ///
-    /// The call has no effect after the last page. Above the maximum number of pages, a page far behind the
-    /// pages that views show is removed again. A view calls ``ObservedPages/appeared(_:)`` instead.
+    /// The call has no effect after the last page. Above the maximum number of pages, the window can drop the
+    /// new page at once, if views show only much earlier pages. A view calls ``ObservedPages/appeared(_:)``
+    /// instead.
     ///
     /// - Throws: The error of the fetch; ``MuxPagesError``; `MuxError.cleared` after a clear or a sign-out
     ///   during the load; `CancellationError`.
@@ -165,7 +167,7 @@ where Item.ID: Sendable {
         try await self.loadMore(since: clears)
     }
 
-    /// Reads the window from disk, or else requests the visible pages, if memory does not have the window.
+    /// If memory does not have the window, reads the window from disk, or else requests the visible pages.
     ///
     /// - Returns: Whether the pages were requested.
     private nonisolated(nonsending) func loadWindow(since clears: UInt64) async throws -> Bool {
@@ -229,9 +231,9 @@ where Item.ID: Sendable {
 extension MuxPages where Cursor == Int {
     /// Makes a list of a server that returns `limit` items from an offset on.
     ///
-    /// Each response but the first overlaps the page before by one item. If the response does not contain
-    /// this item, for example because of a removal on the server, the visible pages are loaded again. A
-    /// response with fewer than `limit` items ends the list.
+    /// Each response but the first of a window overlaps the page before by one item. If the response does not
+    /// contain this item, for example because of a removal on the server, the visible pages are loaded again.
+    /// A response with fewer than `limit` items ends the list.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the pages on disk; `nil`, the default, to keep the pages in memory only.

@@ -18,10 +18,10 @@ public import Observation
 /// ```
 ///
 /// The object shows the window of the list as an ``ObservedValue`` shows its value: at once, with renewals
-/// while ``follow()`` runs, and until a sign-out. ``appeared(_:)`` loads further pages.
+/// while ``follow()`` runs, and until a clear or a sign-out. ``appeared(_:)`` loads further pages.
 ///
-/// **Lifetime.** The object retains the list. Until the end of the object, the list keeps the IDs of the 30
-/// items that appeared last.
+/// **Lifetime.** The object retains the list. Until the end of the object, or a clear, the list keeps the
+/// IDs of the 30 items that appeared last.
 @MainActor
 @Observable
 public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable & Sendable> where Item.ID: Sendable {
@@ -70,9 +70,10 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// is no problem.
     public var problem: (any Error)? { self.window.problem ?? self.pageProblem }
 
-    /// The error of the last load of the next page; `nil` after a success, a reload or a sign-out.
+    /// The error of the last load of the next page; `nil` after a success, and after a later change of the
+    /// window, such as a reload or a sign-out.
     public var pageProblem: (any Error)? {
-        _ = self.window.value
+        _ = self.window.value  // views observe the window, because a change of the window ends the problem
         guard let problem = self.loadProblem, problem.clears == self.pages.window.clearCount else { return nil }
         return problem.revision == self.pages.window.serverEntry?.revision ? problem.error : nil
     }
@@ -91,6 +92,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Concurrent calls share one load. A failure becomes ``problem``. The call has no effect before the
     /// first page.
     public func loadMore() async {
+        // A load of the page before the window must end first.
         while !self.isLoadingMore, let load = self.load { await load.task.value }
         self.startLoad(ofNext: true)
         await self.load?.task.value
@@ -98,8 +100,9 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
 
     /// Reports that the view of an item has appeared.
     ///
-    /// The appearance of one of the last five items loads the next page. The appearance of one of the first
-    /// five items loads the page before the window, if this page was removed (``MuxPages``). During one
+    /// The appearance of one of the last five items of the last page loads the next page. The appearance of
+    /// one of the first five items of the first page loads the page before the window, if this page was
+    /// removed (``MuxPages``). During one
     /// second after a failed load, the appearance of an item does not repeat the load: at the end of the
     /// list, show a button that calls ``loadMore()``.
     ///
@@ -114,12 +117,14 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
         self.loadIfNeeded([item.id])
     }
 
-    /// The number of items at each end of the window whose appearance loads a page.
+    /// The maximum number of items at each end of the window whose appearance loads a page.
     private static var margin: Int { 5 }
 
     /// The window in memory, or else on the screen: without ``follow()``, the screen is not up to date.
     private var current: MuxPages<Item, Cursor>.Window? { self.pages.window.serverEntry?.value ?? self.window.value }
 
+    /// Called after each update of the window's state: abandons a load from before a clear, and loads a page
+    /// if visible items need the page.
     private func windowChanged() {
         if let load = self.load, load.clears != self.pages.window.clearCount {
             load.task.cancel()

@@ -58,6 +58,8 @@ struct ObservedSource<Value: Sendable>: Sendable {
     func current() -> MuxState<Value> { self.states.current }
 
     /// Releases a state on a queue of the system.
+    ///
+    /// The queue takes the state out of the lock, so that the caller keeps no reference to the value.
     func release(_ state: Locked<MuxState<Value>?>) {
         DispatchQueue.global(qos: .utility).async { _ = state.withLock { $0.take() } }
     }

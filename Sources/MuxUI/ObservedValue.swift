@@ -43,7 +43,7 @@ public final class ObservedValue<Value: Sendable> {
         case loading
         /// A value, fresh or stale.
         case value(Value)
-        /// No value, because the last fetch failed.
+        /// No value, and a ``ObservedValue/problem``.
         case failure(any Error)
     }
 
@@ -75,11 +75,12 @@ public final class ObservedValue<Value: Sendable> {
     /// The number of fetches at the activation, reconnection or interval that requires another fetch; `nil`
     /// if no fetch is required.
     @ObservationIgnored private var mustFetchAfter: UInt64?
-    /// Whether the value was removed, and neither requested since nor refreshed.
+    /// Whether a clear or a sign-out removed the value, and neither a request nor a new value has followed.
     @ObservationIgnored private var isCleared = false
     /// The earliest time of the next renewal of an old value.
     @ObservationIgnored private var mayRenewAt: Moment
-    /// The time of the last outcome, from which the interval of `MuxPolicy.refetch` counts.
+    /// The start of the interval of `MuxPolicy.refetch`: the time of the last outcome, or, for a value from
+    /// before ``follow()``, the time of the fetch.
     @ObservationIgnored private var outcomeTime: Moment
     /// The watcher of the states, the request for the value, and three timers: of the loading delay, of the
     /// pause of renewals, and of the interval.
@@ -175,6 +176,8 @@ public final class ObservedValue<Value: Sendable> {
             self.startPolling()
         }
         self.requestIfNeeded()
+        // The stream ends at the cancellation of the task. The call of `finish` keeps the continuation until
+        // then, because the release of the continuation also ends the stream.
         let (never, continuation) = AsyncStream<Never>.makeStream()
         for await _ in never {}
         continuation.finish()
@@ -304,7 +307,8 @@ public final class ObservedValue<Value: Sendable> {
         }
     }
 
-    /// The minimum time between two renewals of an old value.
+    /// The minimum time between two renewals of an old value, and the minimum interval of
+    /// `MuxPolicy.refetch`.
     private static var minimumPause: Duration { .seconds(1) }
 
     // MARK: - Refetching
@@ -319,7 +323,8 @@ public final class ObservedValue<Value: Sendable> {
         }
     }
 
-    /// Fetches the value if the interval has passed since the last outcome.
+    /// Fetches the value if the interval has passed since the last outcome, except after a clear or a
+    /// sign-out.
     ///
     /// - Returns: The time to the next call.
     private func poll(every interval: Duration) -> Duration {
@@ -427,6 +432,7 @@ extension ObservedValue: AppActivity.Follower {
         if event == .activation ? refetch.onActivation : refetch.onReconnection {
             self.mustFetchAfter = self.state.counts.fetches
         } else if refetch.whenStale {
+            // Without a fetch for the event, only a failed request is repeated.
             self.repeatsFailure = self.request != nil
             self.mustRepeat = self.request == nil && self.problem != nil
         }

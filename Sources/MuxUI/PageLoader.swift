@@ -11,9 +11,9 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     private struct PageRequest: Hashable, Sendable {
         /// The reason of the request.
         enum Load: Hashable, Sendable {
-            /// The load of the visible pages with a number.
+            /// A load of the visible pages, by the number of the load.
             case visiblePages(UInt64)
-            /// The next page of the window with a revision.
+            /// A load of the next page, by the revision of the window.
             case nextPage(UInt64)
         }
 
@@ -47,7 +47,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
 
     /// The maximum number of loads for one call, because the list may change during each load.
     static var maximumAttempts: Int { 3 }
-    /// The maximum number of successive pages without new items in one load.
+    /// The maximum number of successive pages that one call of ``appendPage(at:to:_:)`` loads.
     private static var maximumEmptyPages: Int { 10 }
     /// The number of recorded items of one ``ObservedPages``; the pages with these items count as visible.
     private static var maximumAppeared: Int { 30 }
@@ -99,6 +99,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         Set(self.appeared(in: object).flatMap(\.ids))
     }
 
+    /// As ``visible(in:)``; also removes the records of items from before the last clear.
     private func appeared(in object: ObjectIdentifier? = nil) -> [Appeared] {
         let clears = self.clears
         return self.state.withLock { state in
@@ -155,6 +156,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
                 (start, earlier) = (nil, [])  // an item before the window has moved into the window
             } catch let error where error.isOutdatedCursor && attempt < Self.maximumAttempts {
                 attempt += 1
+                // The server no longer accepts the cursor `start`.
                 if window.parts.isEmpty { (start, earlier) = (nil, []) }
             }
         }
@@ -165,7 +167,8 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         let (visible, count) = (self.visible(), window.parts.count)
         let isFound = { (id: Item.ID) in window.items.contains { $0.id == id } }
         guard let former = self.state.withLock({ $0.current })?().window ?? former else {
-            // Neither memory nor disk has the window.
+            // Neither memory nor disk has the window: load up to the item that appeared last in each
+            // ``ObservedPages``.
             return count < self.maximumPages && !self.appeared().allSatisfy { $0.ids.last.map(isFound) ?? true }
         }
         guard let shown = former.parts(with: visible) else { return count < former.parts.count + (isEarlier ? 1 : 0) }
@@ -174,7 +177,8 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         return count < pages || count < pages + Self.maximumMove && !(last.map { isFound($0.id) } ?? true)
     }
 
-    /// Appends the page at `cursor`, and the next page if a page has no new items.
+    /// Appends the page at `cursor`, and the following pages until a page has new items; at most
+    /// ``maximumEmptyPages`` pages.
     private func appendPage(at cursor: Cursor?, to window: inout Window, _ load: PageRequest.Load) async throws {
         var (cursor, skipped) = (cursor, Set<Cursor>())
         for _ in 0..<Self.maximumEmptyPages {

@@ -89,7 +89,8 @@ public struct RemoteImage<Value: Sendable, Content: View>: View {
         self.content(self.phase).task(id: self.url) {
             var phase = self.media.phase(of: self.url)
             if case .loaded = phase {
-                // The state keeps the image if the memory is cleared: the task does not run again.
+                // The state keeps the image after an eviction from memory, because this task does not run
+                // again for the same URL.
                 self.loaded = (self.url, phase)
                 return
             }
