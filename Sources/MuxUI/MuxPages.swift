@@ -13,8 +13,8 @@ public import MuxKit
 /// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first.
 /// Views use ``observed(loadingDelay:activity:)``.
 ///
-/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The items of the page
-/// join the window, and the age of the window stays. A failed load leaves the window unchanged.
+/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The items of the page join the
+/// window, and the age of the window stays. A failed load leaves the window unchanged.
 ///
 /// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
 /// step. The visible pages are the pages up to the last of the 30 items that appeared last in each

@@ -102,9 +102,8 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     ///
     /// The appearance of one of the last five items of the last page loads the next page. The appearance of
     /// one of the first five items of the first page loads the page before the window, if this page was
-    /// removed (``MuxPages``). During one
-    /// second after a failed load, the appearance of an item does not repeat the load: at the end of the
-    /// list, show a button that calls ``loadMore()``.
+    /// removed (``MuxPages``). During one second after a failed load, the appearance of an item does not
+    /// repeat the load: at the end of the list, show a button that calls ``loadMore()``.
     ///
     /// - Parameter item: An item of ``items``.
     public func appeared(_ item: Item) {

@@ -1,6 +1,6 @@
 import MuxKit
 
-/// A clock that, once armed, cancels the task that reads it: a cancellation in the middle of a call.
+/// A clock that can cancel the task that reads the time: a cancellation in the middle of a call.
 package final class CancellingClock: Clock, Sendable {
     package typealias Instant = ContinuousClock.Instant
 
@@ -8,7 +8,7 @@ package final class CancellingClock: Clock, Sendable {
 
     package init() {}
 
-    /// Cancels the task that makes the `reads`-th reading from now on.
+    /// Makes the `reads`-th next reading cancel the reading task.
     package func arm(atRead reads: Int = 1) { self.readsLeft.withLock { $0 = reads } }
 
     /// Whether the clock was never armed, or has cancelled a task since.

@@ -1,8 +1,8 @@
 import Foundation
 
-/// The number of random trials, and the first seed.
+/// The factor of the number of random trials, and the first seed.
 ///
-/// `MUX_FUZZ=100` multiplies the number by 100 and draws the first seed; `MUX_SEED=7` begins with seed 7.
+/// `MUX_FUZZ=100` sets the factor 100 and draws the first seed; `MUX_SEED=7` begins with seed 7.
 /// Without either variable the seeds are always the same, so a failure after a change is due to the change.
 package struct FuzzRun: Sendable {
     package let seed: UInt64

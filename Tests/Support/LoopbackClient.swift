@@ -9,7 +9,7 @@ package import MuxTesting
 ///
 /// **Cancellation.** A cancelled call shuts its connection down and throws `CancellationError`.
 package struct LoopbackClient: Sendable {
-    /// The connection was refused, or ended before the response was complete.
+    /// The connection was refused or ended before the response was complete, or the response has no status.
     package struct NoAnswer: Error {}
 
     private let port: UInt16
@@ -65,6 +65,7 @@ package struct LoopbackClient: Sendable {
             return connection.isCancelled
         }
         defer {
+            // Before the close, because the system may give the number to another connection.
             connection.withLock { $0.descriptor = nil }
             Socket.close(descriptor)
         }
@@ -79,6 +80,7 @@ package struct LoopbackClient: Sendable {
         return (String(decoding: bytes[..<end.lowerBound], as: UTF8.self), bytes[end.upperBound...])
     }
 
+    /// Whether `bytes` is a complete response; without `Content-Length`, the response ends with the head.
     private static func isWhole(_ bytes: [UInt8]) -> Bool {
         guard let (head, body) = self.parts(bytes) else { return false }
         let field = head.lowercased().split(separator: "\r\n").first { $0.hasPrefix("content-length:") }

@@ -8,7 +8,7 @@ import MuxTesting
 /// | --- | --- |
 /// | `POST /take` with `owner`, `milliseconds` | the present term |
 /// | `POST /give-back` with `owner`, `generation` | nothing |
-/// | `POST /wait` with `owner`, `generation` | nothing, after the return of that term |
+/// | `POST /wait` with `owner`, `generation` | nothing, at the return of that term; at once for an ended term |
 package final class LoopbackLeaseServer: Sendable {
     fileprivate struct Term: Codable, Sendable {
         var owner: String
@@ -63,7 +63,7 @@ package final class LoopbackLeaseServer: Sendable {
     /// Starts the server and returns its port.
     package func start() throws -> Int { try self.server.start().port ?? 0 }
 
-    /// Suspends until `count` calls have asked to wait for the end of a term.
+    /// Suspends until `count` requests in total have asked to wait for the return of a term.
     package func waitForWaiters(_ count: Int = 1) async {
         await self.server.waitForRequest("POST /wait", count: count)
     }

@@ -3,7 +3,7 @@ package import MuxKit
 /// One call to a ``RecordingFileSystem``.
 package struct FileCall: Sendable, Hashable, CustomStringConvertible {
     package var operation: MuxStoreError.FileOperation
-    /// The last component of the path.
+    /// The last component of the path; for a rename, of the new path.
     package var name: String
 
     package init(_ operation: MuxStoreError.FileOperation, _ name: String) {
@@ -20,8 +20,8 @@ package enum FileFault: Sendable {
     case refuse(Int32)
     /// A write accepts only this number of bytes; other calls are unchanged.
     case shorten(to: Int)
-    /// A write accepts only this number of bytes, and every later call is refused with the error number; a
-    /// call other than a write is refused, too.
+    /// A write accepts only this number of bytes, and every later call is refused with the error number. A
+    /// call other than a write is refused itself.
     case fail(after: Int, Int32)
     /// The closure runs, then the call; it may end the process.
     case perform(@Sendable () -> Void)
@@ -30,7 +30,7 @@ package enum FileFault: Sendable {
     case performInWrite(after: Int, @Sendable () -> Void)
 }
 
-/// Records every call to another file system, and injects faults.
+/// Records the calls to another file system except ``isWritable(_:)``, and injects faults.
 ///
 /// Calls are numbered from 1 in their order; after ``restart()`` from 1 again.
 package final class RecordingFileSystem: FileSystem {
@@ -80,10 +80,12 @@ package final class RecordingFileSystem: FileSystem {
     /// The calls so far.
     package var calls: [FileCall] { self.state.withLock { $0.calls } }
 
-    /// Drops the calls so far and counts from 1 again.
+    /// Drops the calls so far and counts from 1 again; a refusal of all calls stays.
     package func restart() { self.state.withLock { $0.calls = [] } }
 
-    /// Records a call and applies its fault, except for a fault of a write's bytes, which is returned.
+    /// Records a call and applies the fault of the call.
+    ///
+    /// - Returns: The fault, because ``append(_:to:)`` applies the faults that limit a write.
     @discardableResult
     private func note(_ operation: MuxStoreError.FileOperation, _ path: String) throws(MuxStoreError) -> FileFault? {
         let call = FileCall(operation, FilePath.name(of: path))

@@ -10,11 +10,11 @@ var longTestFactor: Int { max(1, ProcessInfo.processInfo.environment["MUX_SCHEDU
 /// processes or measure memory.
 package func repetitions(_ count: Int) -> Int { max(1, count * longTestFactor / 4) }
 
-/// The step through a list of which a long test uses a part: 4, or 1 with `MUX_SCHEDULES=4`.
+/// The step through a list of which a long test uses a part: 4 divided by `MUX_SCHEDULES`, at least 1.
 package var repetitionStep: Int { max(1, 4 / longTestFactor) }
 
 extension Trait where Self == ConditionTrait {
-    /// Skips a long test that cannot be shortened, unless `MUX_SCHEDULES` is 4 or more.
+    /// Skips a long test that cannot be shortened, unless `MUX_SCHEDULES` is 3 or more.
     package static var onlyInWholeRuns: Self {
         .enabled(if: repetitionStep == 1, "runs with MUX_SCHEDULES=4, as in CI")
     }

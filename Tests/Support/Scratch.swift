@@ -2,7 +2,7 @@ package import Foundation
 package import MuxKit
 import MuxTesting
 
-/// A folder for one test, removed on the release of this object.
+/// A folder for one test, removed on the release of the object that made the folder.
 package final class Scratch: InspectedAtEnd {
     package let folder: URL
     private let isOwner: Bool
@@ -31,7 +31,7 @@ package final class Scratch: InspectedAtEnd {
         try FileManager.default.copyItem(at: other.folder, to: self.folder)
     }
 
-    /// The step of tests that try every byte: 1 in the long run.
+    /// The step of tests that try every byte: 5, or 1 with `MUX_FUZZ`.
     package static let stride = ProcessInfo.processInfo.environment["MUX_FUZZ"] == nil ? 5 : 1
 
     deinit {

@@ -24,7 +24,8 @@ package func settled<Value>(
     }
 }
 
-/// The occupancy once no work is left: a task ends a moment after its callers have their results.
+/// The occupancy once no work is left, or after a minute: a task ends a moment after the callers have the
+/// results.
 package func settledOccupancy(
     of occupancy: () -> (waiters: Int, tasks: Int, keys: Int)
 ) async -> (waiters: Int, tasks: Int, keys: Int) {

@@ -21,7 +21,7 @@ package enum SharedData {
     }
 
     #if os(macOS) || os(Linux)
-    /// The files of a compressed archive by their names, without the folders.
+    /// The files of a gzip archive by the last components of the paths; of equal names, one file.
     ///
     /// Blocks until `tar` ends, so callers must not be on the concurrent pool.
     package static func files(in archive: String) throws -> [String: Data] {

@@ -5,7 +5,7 @@ package import Testing
 /// the end.
 ///
 /// Swift Testing (6.3.1) does not compose traits, and begins all tests at once: on two processors each step
-/// of a test waits for steps of 1,000 other tests, and every limit in real time is exceeded. The time of
+/// of a test waits for steps of 1,000 other tests, and tests exceed limits in real time. The time of
 /// `.timeLimit` would include the wait for a turn, which is minutes in most tests. This limit begins with the
 /// turn, so a short limit finds a test that hangs.
 package struct StandardTrait: TestTrait, SuiteTrait, TestScoping {
@@ -51,7 +51,8 @@ package struct StandardTrait: TestTrait, SuiteTrait, TestScoping {
                     try await ContinuousClock().sleep(for: limit)
                     Issue.record("did not end within \(limit)", sourceLocation: location)
                 }
-                // The group then waits for the other task.
+                // The group then waits for the other task, so a body that ignores the cancellation still
+                // hangs.
                 defer { group.cancelAll() }
                 try await group.next()
             }

@@ -1,7 +1,6 @@
 import MuxKit
 
-/// Limits the number of tests that run at a time: a counting semaphore, first come, first served, and
-/// re-entrant within a task.
+/// Limits the number of tests that run at a time: a counting semaphore, first come, first served.
 final class Turns: Sendable {
     private struct State: Sendable {
         var free: Int
@@ -13,7 +12,7 @@ final class Turns: Sendable {
 
     init(_ count: Int) { self.state = Locked(State(free: count)) }
 
-    /// Runs `work` when a permit is free; at once inside work that has a permit.
+    /// Runs `work` when a permit is free; at once inside work that has a permit, of any ``Turns``.
     func take(_ work: () async throws -> Void) async rethrows {
         guard !Self.isTaken else { return try await work() }
         await withCheckedContinuation { continuation in

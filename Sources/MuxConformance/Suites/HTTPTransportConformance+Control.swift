@@ -36,7 +36,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A response that ends in the body.
+    /// The start of a response: the head and 4 of 10 bytes of the body.
     private static let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
 
     static func cancelledInBody(_ transport: any HTTPTransport) async throws {

@@ -44,7 +44,8 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script: reads a request, writes `bytes`, and ends the connection.
+    /// A script: reads a request, writes `bytes`, and ends the connection, by RST with `byReset`, otherwise
+    /// by FIN.
     static func ending(after bytes: String, byReset: Bool = false) -> RawServer.Script {
         { connection in
             try connection.readRequest()

@@ -3,9 +3,9 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for failures: a failure throws the matching error, not before its limit, and gives no response.
+/// Rules for failures: a failure throws the matching error, and a time-out not before its limit.
 ///
-/// Only a malformed head may be accepted as a response.
+/// A response with a malformed head may be accepted instead.
 extension HTTPTransportConformance {
     static func refusedConnections(_ transport: any HTTPTransport) async throws {
         let (descriptor, port) = try Socket.reservePort()
@@ -157,7 +157,8 @@ extension HTTPTransportConformance {
         let time = TimeSource(ContinuousClock())
         var start = time.now
         var failure = try await self.failure(circumstances, operation)
-        // On a busy machine the limit may pass before the connection is established: the call is repeated.
+        // On a busy machine the limit may pass before the connection is established: the call is repeated, at
+        // most ten times.
         for _ in 0..<10 {
             guard case .notConnected = failure else { break }
             start = time.now

@@ -84,7 +84,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A text longer than its gzip encoding.
+    /// A text of 400 bytes: longer than ``Limits/body``, with a shorter gzip encoding.
     private static let plain = String(repeating: "MuxKit conformance. ", count: 20)
 
     /// The gzip encoding of `plain`.
@@ -137,7 +137,8 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Expects a call with gzip content `bytes` to fail with a failure that `isExpected` accepts.
+    /// Expects a call with gzip content `bytes` to fail with a failure that `isExpected` accepts; checks
+    /// nothing for a transport that does not request gzip.
     private static func expectFailure(
         _ transport: any HTTPTransport,
         _ bytes: [UInt8],

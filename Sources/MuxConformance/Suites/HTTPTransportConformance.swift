@@ -9,12 +9,12 @@ import MuxTesting
 /// }
 /// ```
 ///
-/// Each rule has separate servers on 127.0.0.1. A server sends exactly the bytes of a script, and ends
-/// connections by FIN or RST. One rule starts a server on `::1` if the machine has this address. One rule
-/// resolves a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
+/// The servers listen on 127.0.0.1, and rules share no server. A server sends exactly the bytes of a script,
+/// and ends connections by FIN or RST. One rule starts a server on `::1` if the machine has this address. One
+/// rule resolves a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
 ///
-/// The rules for failures expect an `HTTPError` or an `HTTPError.TransportFailure`. A transport that throws
-/// other errors, as `HTTPTransport` permits, breaks these rules.
+/// Rules that expect a failure of the transport accept an `HTTPError` or an `HTTPError.TransportFailure`. A
+/// transport that throws other errors, as `HTTPTransport` permits, breaks these rules.
 public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// Checks each rule on a separate transport, through `send`, `stream` or both.
     ///
@@ -59,6 +59,7 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     /// The limits of the transport that some rules exceed.
     enum Limits {
         static let short = Duration.milliseconds(250)
+        /// In bytes: more than the gzip content of the rules, and less than the decoded content.
         static let body = 300
         static let redirections = 3
     }
@@ -245,7 +246,7 @@ extension HTTPTransportConformance {
         /// The sink gets only one head.
         case redirectionBodies = "The head and the body of a followed redirection are not returned"
 
-        /// A missing `Location`, or a `Location` without a valid URL.
+        /// A missing or empty `Location`, or a `Location` without a valid URL or without a host.
         case unusableLocations = "A redirection without a usable Location is returned"
 
         /// 201, 300, 304, 305, 306 and 400.

@@ -241,7 +241,7 @@ extension MuxLeaseConformance {
                 group.cancelAll()
                 return try await group.next() ?? nil
             }
-            guard let result else { continue }
+            guard let result else { continue }  // a wait may also return early
             try self.expect(
                 result is CancellationError,
                 "the error is not CancellationError: \(result)"

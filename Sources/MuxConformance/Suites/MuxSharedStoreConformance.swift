@@ -361,6 +361,7 @@ extension MuxSharedStoreConformance {
         let next = try await fleet.ticket(fleet.alice, maximumAge: .zero)
         let isStoredNext = try await fleet.alice.put(entry, with: next)
         try self.expect(!isStoredNext, "a renewal with another digest is stored")
+        // The refused renewal has ended the claim.
         _ = try await fleet.ticket(fleet.bob, maximumAge: .zero)
     }
 
@@ -375,6 +376,7 @@ extension MuxSharedStoreConformance {
         let expected: [MuxShared.Change] = [.released(key), .stored(key), .invalidated(.tag("Rome")), .stored(key)]
         var told: [MuxShared.Change] = []
         for await change in changes {
+            // A store may report `unknown` at any time.
             if change != .unknown { told.append(change) }
             if told.count == expected.count { break }
         }
