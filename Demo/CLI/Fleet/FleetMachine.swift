@@ -48,7 +48,7 @@ final class FleetOrigin: Sendable {
 
     func change(_ key: String) { self.state.withLock { $0.versions[key, default: 1] += 1 } }
 
-    /// Holds the calls of a machine.
+    /// Holds the calls of a machine with the shared store; replaces a former hold.
     ///
     /// - Returns: The gate at which the calls wait.
     func hold(_ machine: String) -> Gate<Void> {
@@ -57,7 +57,8 @@ final class FleetOrigin: Sendable {
         return gate
     }
 
-    /// Reads the version before the delay, so that a slow call returns an old version.
+    /// Returns the offer after a delay; the version is from before the delay, so that a slow call returns an
+    /// old version.
     func fetch(_ key: String, by machine: String, isShared: Bool) async throws -> Offer {
         let (version, gate) = self.state.withLock { state -> (Int, Gate<Void>?) in
             if isShared { state.calls += 1 } else { state.callsAlone += 1 }

@@ -173,7 +173,7 @@ final class LiveStage: PageStage {
 
     /// Marks all values in memory as stale.
     ///
-    /// - Returns: The number of values.
+    /// - Returns: The number of values in memory.
     func markStale() -> Int {
         defer {
             self.app.profile.refresh()
@@ -206,7 +206,7 @@ final class LiveStage: PageStage {
         var all: Int { self.fresh + self.stale + self.ended + self.failed }
     }
 
-    /// Callers in quick succession, each of which requests all values.
+    /// Requests all values for each of `callers` callers; pauses 40 ms before each tenth caller.
     func storm(callers: Int) async -> Answers {
         await withTaskGroup(of: Answers.self) { group in
             for caller in 0..<callers {

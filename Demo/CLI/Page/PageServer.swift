@@ -78,7 +78,8 @@ private struct PageServer<Stage: PageStage>: Sendable {
     }
 }
 
-/// The events of one open page: the state after each change, at most ten times and at least once a second.
+/// The events of one open page: the state after changes, at most ten times and about once a second or more
+/// often.
 private final class Feed<Stage: PageStage>: Sendable {
     private static var pause: Duration { .milliseconds(100) }
     /// The page treats a longer silence as a lost connection.
@@ -99,7 +100,7 @@ private final class Feed<Stage: PageStage>: Sendable {
                 await group.next()
                 group.cancelAll()
             }
-            // Coalesces changes.
+            // Changes during the pause become one event.
             try? await Task.sleep(for: Self.pause)
         }
         guard !Task.isCancelled else { return nil }

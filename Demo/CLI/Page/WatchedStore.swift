@@ -2,7 +2,7 @@ import Foundation
 import MuxKit
 import MuxTesting
 
-/// The journal on disk, with an index of the sizes of its entries.
+/// The journal on disk, with an index of the payload sizes of the entries that this process saved.
 final class WatchedStore: MuxStore {
     private struct Contents: Sendable {
         var sizes: [MuxStoreKey: Int] = [:]
@@ -18,10 +18,10 @@ final class WatchedStore: MuxStore {
         self.changes = changes
     }
 
-    /// The size of an entry in bytes; `nil` for a missing entry.
+    /// The size of an entry's payload in bytes; `nil` for a missing entry.
     func size(_ name: MuxStoreKey) -> Int? { self.contents.withLock { $0.sizes[name] } }
 
-    /// The number of entries and the sum of their sizes in bytes.
+    /// The number of entries and the sum of the payload sizes in bytes.
     var totals: (entries: Int, bytes: Int) {
         self.contents.withLock { ($0.sizes.count, $0.sizes.values.reduce(0, +)) }
     }

@@ -10,7 +10,8 @@ final class Worker: Sendable {
         let saved = Tally()
         let process: LineProcess
 
-        /// Starts a process; calls `changed` after each report, and `end` with the process identifier.
+        /// Starts a process; calls `changed` after each report, and `end` with the process identifier at the
+        /// end of the process.
         init(
             in folder: URL,
             changed: @escaping @Sendable () -> Void,
@@ -40,7 +41,7 @@ final class Worker: Sendable {
         /// The number of entries that the worker had reported as saved when it was killed.
         var reported: Int
         var found: WorkerProcess.Found
-        /// Whether all reported entries are found, and all found entries are intact.
+        /// Whether at least the reported number of entries is found, and all found entries are intact.
         var holds: Bool
 
         init(reported: Int, found: WorkerProcess.Found) {
@@ -159,7 +160,7 @@ enum WorkerProcess {
 
     private static let noFetch: @Sendable (Int) async throws -> Place = { _ in throw CocoaError(.featureUnsupported) }
 
-    /// Runs until its input ends or it is killed.
+    /// Runs until a line other than `save` or the end of the input, or until a kill.
     static func play(_ folder: String) async throws {
         let store = JournalStore(directory: URL(filePath: folder, directoryHint: .isDirectory))
         let repository = MuxRepository(store: store, durability: .relaxed)

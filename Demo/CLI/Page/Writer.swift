@@ -144,6 +144,8 @@ final class Writer: Sendable {
     }
 
     /// Whether no reported change is lost, and no change was applied twice or out of order.
+    ///
+    /// A change that is not at the server must wait in the outbox.
     var holds: Bool {
         let applied = self.changeServer.applied.map(\.content)
         let (reported, state) = self.progress.withLock { ($0.reported, $0.state) }
@@ -206,7 +208,7 @@ enum WriterProcess {
     static let argument = "writer"
     private static let count = 60
 
-    /// Runs until its input ends or it is killed.
+    /// Runs until the input ends or the process is killed.
     static func play(_ folder: String, _ url: String, _ life: String) async throws {
         guard let url = URL(string: url) else { return }
         let client = HTTPClient(baseURL: url)
@@ -223,7 +225,7 @@ enum WriterProcess {
             for await changes in outbox.states { try LineProcess.say("waiting \(changes.count)") }
         }
         var last = 0
-        // A read of a line blocks the thread.
+        // `readLine` blocks the thread, so the call must not run on the concurrent pool.
         let lines = AsyncStream<String> { continuation in
             Thread.detachNewThread {
                 while let line = readLine() { continuation.yield(line) }
