@@ -45,7 +45,7 @@ public final class AppActivity {
     /// ends the watch; `nil` if the network cannot be watched.
     package typealias NetworkWatch = @Sendable (@escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
-    private static let fetchesAtOnce = 6
+    private static let maximumFetches = 6
 
     private let watchNetwork: NetworkWatch?
     private var followers: [ObjectIdentifier: any Follower] = [:]
@@ -68,7 +68,7 @@ public final class AppActivity {
         for (name, isActive) in Self.notifications {
             // The observation is never removed, and has no effect after the release of `self`.
             _ = center.addObserver(forName: Notification.Name(name), object: nil, queue: nil) { [weak self] _ in
-                DispatchQueue.main.async { self?.changed(isActive: isActive) }
+                DispatchQueue.main.async { self?.recordActivity(isActive: isActive) }
             }
         }
     }
@@ -96,32 +96,32 @@ public final class AppActivity {
 
     // MARK: - Events of the system
 
-    private func changed(isActive: Bool) {
+    private func recordActivity(isActive: Bool) {
         // The system also reports the start of the app as an activation.
         if isActive, self.wasInBackground { self.activated() }
         self.wasInBackground = !isActive
     }
 
-    private func changed(isConnected: Bool) {
+    private func recordConnection(isConnected: Bool) {
         if isConnected, self.wasConnected == false { self.reconnected() }
         self.wasConnected = isConnected
     }
 
     // MARK: - Followers
 
-    func began(_ follower: any Follower) {
+    func addFollower(_ follower: any Follower) {
         self.followers[ObjectIdentifier(follower)] = follower
         guard self.endNetworkWatch == nil, let watchNetwork else { return }
         self.networkWatch += 1
         self.endNetworkWatch = watchNetwork { [weak self, number = self.networkWatch] isConnected in
             DispatchQueue.main.async {
                 guard self?.networkWatch == number else { return }
-                self?.changed(isConnected: isConnected)
+                self?.recordConnection(isConnected: isConnected)
             }
         }
     }
 
-    func ended(_ follower: any Follower) {
+    func removeFollower(_ follower: any Follower) {
         self.followers[ObjectIdentifier(follower)] = nil
         self.waiting.removeAll { $0 === follower }
         guard self.followers.isEmpty else { return }
@@ -145,7 +145,7 @@ public final class AppActivity {
     }
 
     private func fetchNext() {
-        while self.runningCount < Self.fetchesAtOnce, !self.waiting.isEmpty {
+        while self.runningCount < Self.maximumFetches, !self.waiting.isEmpty {
             let follower = self.waiting.removeFirst()
             guard let fetch = follower.refetch() else { continue }
             self.runningCount += 1

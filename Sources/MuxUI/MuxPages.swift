@@ -203,7 +203,7 @@ where Item.ID: Sendable {
         _ = try await self.loadWindow(since: self.window.clearCount)
         for _ in 0..<PageLoader<Item, Cursor>.maximumAttempts {
             guard let former = self.window.serverEntry, former.value.hasEarlier else { return }
-            self.loader.wantPage(before: former.value)
+            self.loader.requirePage(before: former.value)
             _ = try await self.window.requestEntry(.reload)
             // A load that was running may have begun without the page.
             guard let current = self.window.serverEntry, current.revision != former.revision,

@@ -48,7 +48,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
         window.afterChange = { [weak self] in self?.windowChanged() }
     }
 
-    deinit { self.pages.loader.forget(ObjectIdentifier(self)) }
+    deinit { self.pages.loader.forgetItems(of: ObjectIdentifier(self)) }
 
     // MARK: - Reading
 
@@ -108,7 +108,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// - Parameter item: An item of ``items``.
     public func appeared(_ item: Item) {
         self.pages.loader.appeared(item.id, in: ObjectIdentifier(self))
-        guard let window = self.current else { return }
+        guard let window = self.currentWindow else { return }
         let margin = min(Self.margin, window.parts.first { $0.count > 0 }?.count ?? 0)
         if window.hasEarlier, window.items.prefix(margin).contains(where: { $0.id == item.id }) {
             self.mustLoadEarlier = true
@@ -120,7 +120,9 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     private static var margin: Int { 5 }
 
     /// The window in memory, or else on the screen: without ``follow()``, the screen is not up to date.
-    private var current: MuxPages<Item, Cursor>.Window? { self.pages.window.serverEntry?.value ?? self.window.value }
+    private var currentWindow: MuxPages<Item, Cursor>.Window? {
+        self.pages.window.serverEntry?.value ?? self.window.value
+    }
 
     /// Called after each update of the window's state: abandons a load from before a clear, and loads a page
     /// if visible items need the page.
@@ -136,7 +138,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
 
     /// Loads the next page if one of the last items is visible, or the page before if wanted.
     private func loadIfNeeded(_ visible: Set<Item.ID>) {
-        guard self.load == nil, let window = self.current else { return }
+        guard self.load == nil, let window = self.currentWindow else { return }
         let now = self.pages.window.repository.time.now
         // Only items of the last page: a page with fewer items does not load page after page.
         let margin = min(Self.margin, window.parts.last { $0.count > 0 }?.count ?? 0)
@@ -150,7 +152,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     }
 
     private func startLoad(ofNext isNext: Bool) {
-        guard self.load == nil, let former = self.current else { return }
+        guard self.load == nil, let former = self.currentWindow else { return }
         if isNext { self.isLoadingMore = true } else { self.mustLoadEarlier = false }
         let clears = self.pages.window.clearCount
         let task = self.pages.window.repository.spawn(name: "mux.pages") { @MainActor [weak self, pages] in
@@ -160,12 +162,12 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
             } catch { problem = error.unlessEndOfSession }
             // A clear has ended this load, and another load may be running.
             guard clears == pages.window.clearCount else { return self?.windowChanged() ?? () }
-            self?.ended(ofNext: isNext, former, problem)
+            self?.finishLoad(ofNext: isNext, former, problem)
         }
         self.load = (task, clears)
     }
 
-    private func ended(ofNext isNext: Bool, _ former: MuxPages<Item, Cursor>.Window, _ problem: (any Error)?) {
+    private func finishLoad(ofNext isNext: Bool, _ former: MuxPages<Item, Cursor>.Window, _ problem: (any Error)?) {
         self.load = nil
         if isNext {
             self.isLoadingMore = false
@@ -177,8 +179,8 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
         // After a failure, a page without new items, or a page that the limit has removed, the appearance of
         // an item loads the page again, but not within one second.
         let time = self.pages.window.repository.time.now.advanced(by: .seconds(1))
-        if isNext, problem != nil || self.current?.parts == former.parts { self.mayLoadNextAt = time }
-        if !isNext, self.current?.parts.first == former.parts.first {
+        if isNext, problem != nil || self.currentWindow?.parts == former.parts { self.mayLoadNextAt = time }
+        if !isNext, self.currentWindow?.parts.first == former.parts.first {
             (self.mayLoadEarlierAt, self.mustLoadEarlier) = (time, true)
         }
         self.loadIfNeeded(self.pages.loader.visible(in: ObjectIdentifier(self)))

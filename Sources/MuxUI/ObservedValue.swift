@@ -172,7 +172,7 @@ public final class ObservedValue<Value: Sendable> {
         self.beginUse()
         self.followers += 1
         if self.followers == 1 {
-            self.activity.began(self)
+            self.activity.addFollower(self)
             self.startPolling()
         }
         self.requestIfNeeded()
@@ -183,7 +183,7 @@ public final class ObservedValue<Value: Sendable> {
         continuation.finish()
         self.followers -= 1
         if self.followers == 0 {
-            self.activity.ended(self)
+            self.activity.removeFollower(self)
             self.stopRequests()
         }
         self.endUse()
@@ -251,7 +251,7 @@ public final class ObservedValue<Value: Sendable> {
     }
 
     /// Whether an event or an interval requires a fetch, no fetch has begun since, and no fetch is running.
-    private var owesFetch: Bool { self.mustFetchAfter == self.state.counts.fetches && !self.state.isLoading }
+    private var isFetchDue: Bool { self.mustFetchAfter == self.state.counts.fetches && !self.state.isLoading }
 
     /// Whether a refresh is newer than the last request, and than the last outcome or removal.
     private var isRefreshed: Bool {
@@ -269,9 +269,11 @@ public final class ObservedValue<Value: Sendable> {
         guard self.followers > 0, self.request == nil || self.isRefreshed else { return }
         self.pause?.cancel()
         self.pause = nil
-        let always = self.owesFetch
-        guard isAdmitted || self.isRefreshed || !always && !self.mustRepeat else { return self.activity.enqueue(self) }
-        guard always || self.mustRepeat || self.needsRequest else { return }
+        let mustFetch = self.isFetchDue
+        guard isAdmitted || self.isRefreshed || !mustFetch && !self.mustRepeat else {
+            return self.activity.enqueue(self)
+        }
+        guard mustFetch || self.mustRepeat || self.needsRequest else { return }
         let (time, now) = (self.source.time, self.source.time.now)
         guard isAdmitted || self.mustRequest || self.isRefreshed || now >= self.mayRenewAt else {
             self.pause = self.source.repository.spawn(name: "mux.pause") {
@@ -282,13 +284,13 @@ public final class ObservedValue<Value: Sendable> {
             return
         }
         self.request?.cancel()
-        if always { self.mustFetchAfter = nil }
+        if mustFetch { self.mustFetchAfter = nil }
         (self.mustRequest, self.mustRepeat, self.repeatsFailure, self.isCleared) = (false, false, false, false)
         self.requested = self.state.counts
         self.mayRenewAt = now.advanced(by: Self.minimumPause)
         self.request = self.source.repository.spawn(name: "mux.screen") {
             @MainActor [weak self, source, before = self.state] in
-            let outcome = await source.request(before, always)
+            let outcome = await source.request(before, mustFetch)
             guard let self, !Task.isCancelled else { return }
             self.request = nil
             self.showOutcome(outcome, since: before.counts)
@@ -296,7 +298,7 @@ public final class ObservedValue<Value: Sendable> {
             case .backingOff:
                 self.requested?.replacements = .max
                 self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
-            case .alreadyAnswered where always && self.state.counts.clears == before.counts.clears:
+            case .alreadyAnswered where mustFetch && self.state.counts.clears == before.counts.clears:
                 // The other outcome may come from `store`, so the event or the interval still requires a
                 // fetch.
                 self.mustFetchAfter = self.mustFetchAfter ?? before.counts.fetches

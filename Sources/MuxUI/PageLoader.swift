@@ -34,7 +34,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         var loads: UInt64 = 0
         /// The cursor of the first page in the window, if the next load must also load the page before the
         /// window, and the number of clears at this request; otherwise `nil`.
-        var wantsBefore: (cursor: Cursor?, clears: UInt64)?
+        var requiredPage: (cursor: Cursor?, clears: UInt64)?
         var appeared: [ObjectIdentifier: Appeared] = [:]
         /// The window in memory and the number of clears.
         var current: (@Sendable () -> (window: Window?, clears: UInt64))?
@@ -73,9 +73,9 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     // MARK: - Demand
 
     /// Makes the next load of the visible pages begin with the page before the window.
-    func wantPage(before window: Window) {
+    func requirePage(before window: Window) {
         let clears = self.clears
-        self.state.withLock { state in state.wantsBefore = window.parts.first.map { ($0.cursor, clears) } }
+        self.state.withLock { state in state.requiredPage = window.parts.first.map { ($0.cursor, clears) } }
     }
 
     /// Records that an item has appeared in an ``ObservedPages``.
@@ -92,7 +92,9 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     }
 
     /// Removes the recorded items of an ``ObservedPages``.
-    func forget(_ object: ObjectIdentifier) { self.state.withLock { _ = $0.appeared.removeValue(forKey: object) } }
+    func forgetItems(of object: ObjectIdentifier) {
+        self.state.withLock { _ = $0.appeared.removeValue(forKey: object) }
+    }
 
     /// The IDs of the items that appeared last in one ``ObservedPages``, or in all, since the last clear.
     func visible(in object: ObjectIdentifier? = nil) -> Set<Item.ID> {
@@ -130,7 +132,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     func visiblePages(of former: Window?) async throws -> Window {
         let (load, wanted) = self.state.withLock { state in
             state.loads += 1
-            return (PageRequest.Load.visiblePages(state.loads), state.wantsBefore.take())
+            return (PageRequest.Load.visiblePages(state.loads), state.requiredPage.take())
         }
         let isEarlier = wanted.map { $0.clears == self.clears && $0.cursor == former?.parts.first?.cursor } ?? false
         var (start, earlier) = (former?.parts.first?.cursor ?? nil, former?.earlier ?? [])

@@ -195,7 +195,7 @@ final class PagesScenario: Sendable {
     /// Scrolls to the end of a list that does not change: each page needs one request.
     private func playAtRest() async throws {
         await self.feed.window.clear()
-        self.feed.loader.forget(ObjectIdentifier(self.list))
+        self.feed.loader.forgetItems(of: ObjectIdentifier(self.list))
         let (before, ids) = (self.list.requests.count, self.list.items.map(\.id))
         var (pages, seen) = (1, try await self.feed.window.request().items.map(\.id))
         while self.feed.window.cachedValue?.hasMore == true {
@@ -208,7 +208,7 @@ final class PagesScenario: Sendable {
         guard requests == pages else { throw Violation(description: "\(requests) requests of \(pages) pages") }
         guard seen == ids else { throw Violation(description: "\(seen) at the end, not \(ids)") }
         while let window = self.feed.window.cachedValue, window.hasEarlier {
-            self.feed.loader.forget(ObjectIdentifier(self))
+            self.feed.loader.forgetItems(of: ObjectIdentifier(self))
             if let first = window.items.first { self.feed.loader.appeared(first.id, in: ObjectIdentifier(self)) }
             try await self.feed.loadEarlier()
             try self.check()

@@ -28,7 +28,7 @@ struct PagesTests {
 
     /// Makes `ids` the items that appeared last.
     private func show(_ feed: MuxPages<Entry, Int>, _ ids: Int...) {
-        feed.loader.forget(ObjectIdentifier(self.list))
+        feed.loader.forgetItems(of: ObjectIdentifier(self.list))
         for id in ids { feed.loader.appeared(id, in: ObjectIdentifier(self.list)) }
     }
 
