@@ -52,7 +52,7 @@ struct DependencyDecider: Sendable {
             asked = self.call()
             asked.badEpoch = call.badEpoch
         }
-        let answer = self.base.requested(by: &asked, parentEpoch: parent, policy: policy, at: now)
+        let answer = self.base.decideAction(of: &asked, parentEpoch: parent, policy: policy, at: now)
         if self.bug != .updatesUncounted, self.bug != .callOutlivesItsSession { call = asked }
         switch answer {
         case .use where self.bug == .lateRefusalRefreshes && wasRefused: return (.update, nil)
@@ -70,33 +70,33 @@ struct DependencyDecider: Sendable {
     }
 
     mutating func changed(to value: Int, parent: UInt64) -> UInt64 {
-        self.base.changed(to: value, parentEpoch: parent).epoch
+        self.base.setValue(value, parentEpoch: parent).epoch
     }
 
     mutating func accepted(_ epoch: UInt64) {
         guard self.bug != .successUnnoticed else { return }
-        self.base.accepted(epoch)
+        self.base.recordAcceptance(epoch)
     }
 
-    mutating func refused() { self.base.refused(.updateFailed(underlying: nil)) }
+    mutating func refused() { self.base.recordRefusedUpdate(.updateFailed(underlying: nil)) }
 
     mutating func ended(_ end: Machine.End) {
         switch self.bug {
         case .epochRestarts: self.base = Machine(nil)
         case .endKeepsTheValue:
             let held = self.base.current(parentEpoch: 0)
-            self.base.ended(end)
-            if let held { _ = self.base.changed(to: held.value, parentEpoch: held.parentEpoch) }
-        default: self.base.ended(end)
+            self.base.endSession(end)
+            if let held { _ = self.base.setValue(held.value, parentEpoch: held.parentEpoch) }
+        default: self.base.endSession(end)
         }
     }
 
     /// Applies the late value of an update that a set or an end had dismissed.
     mutating func cameLate(_ value: Int, parent: UInt64) {
         if self.bug == .signOutUndone {
-            _ = self.base.changed(to: value, parentEpoch: parent)
+            _ = self.base.setValue(value, parentEpoch: parent)
         } else {
-            self.base.parentContinued(from: parent, to: parent)
+            self.base.recordParentSuccessor(from: parent, to: parent)
         }
     }
 }

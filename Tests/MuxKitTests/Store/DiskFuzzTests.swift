@@ -90,7 +90,7 @@ struct DiskFuzzTests {
                 return
             }
             let isInside = other.rows.allSatisfy {
-                $0.offset >= 0 && $0.count > 0 && $0.offset + $0.count <= other.anchor.covered
+                $0.offset >= 0 && $0.byteCount > 0 && $0.offset + $0.byteCount <= other.anchor.covered
             }
             #expect(isInside && other.anchor.lastOffset >= 0 && other.anchor.lastOffset < other.anchor.covered, seed)
         }
