@@ -41,8 +41,9 @@ public final class AppActivity {
         case reconnection
     }
 
-    /// Watches the network; the argument reports whether the network is available. Returns a closure that
-    /// ends the watch; `nil` if the network cannot be watched.
+    /// Watches the network; the argument reports whether the network is available.
+    ///
+    /// Returns a closure that ends the watch; `nil` if the network cannot be watched.
     package typealias NetworkWatch = @Sendable (@escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?
 
     private static let maximumFetches = 6

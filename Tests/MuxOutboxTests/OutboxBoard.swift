@@ -147,7 +147,8 @@ struct OutboxBoard: Hashable, Sendable {
         case .retry(let id):
             self.retries += 1
             self.keys += 1
-            if let item = self.machine.resetForRetry(id, key: "new \(self.keys)", since: 0, expiry: .max) { self.write(item) }
+            let item = self.machine.resetForRetry(id, key: "new \(self.keys)", since: 0, expiry: .max)
+            if let item { self.write(item) }
         case .discard(let id):
             self.machine.removeItem(id)
             self.disk.removeAll { $0.id == id }

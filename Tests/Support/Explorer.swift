@@ -10,8 +10,9 @@ package struct Explorer<State: Hashable & Sendable, Event: Sendable> {
         package var states = 0
         /// The number of tried events.
         package var transitions = 0
-        /// The number of sequences of the full length; 0 with a finding. A `Double`, because the number
-        /// exceeds integers.
+        /// The number of sequences of the full length; 0 with a finding.
+        ///
+        /// A `Double`, because the number exceeds integers.
         package var sequences = 0.0
         /// A shortest history with a violation, and the violation.
         package var finding: (history: [Event], what: String)?

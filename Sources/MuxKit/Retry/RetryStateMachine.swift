@@ -211,7 +211,9 @@ package struct RetryStateMachine: Sendable {
     }
 
     /// Demands another wait in place of the current wait: for `delay`, or until a wake-up if `delay` is
-    /// `nil`. The new wait may end before the end of a `Retry-After`.
+    /// `nil`.
+    ///
+    /// The new wait may end before the end of a `Retry-After`.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> WaitAction {
         guard self.phase == .waiting else { return .ignore(self.phase) }
         let deadline = delay.map { now.advanced(by: max($0, .zero)) }

@@ -12,7 +12,9 @@ struct StoredResponse: Sendable, Equatable {
         case none
     }
 
-    /// The stored range of a partial response: RFC 9110, section 14.4. The property names are keys on disk.
+    /// The stored range of a partial response: RFC 9110, section 14.4.
+    ///
+    /// The property names are keys on disk.
     struct Part: Sendable, Equatable, Codable {
         /// The position of the first byte in the complete content.
         var first: Int

@@ -111,7 +111,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         var items: [Item] = []
         /// Jobs from other threads since the last step.
         var arrived: [Item] = []
-        /// The number of jobs that were announced by ``SeededExecutor/announceArrival()`` and have not arrived.
+        /// The number of jobs that were announced by ``SeededExecutor/announceArrival()`` and have not
+        /// arrived.
         var awaited = 0
         /// Whether the driver waits for an arrival.
         var isIdle = false

@@ -17,7 +17,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Loading
 
-    /// The state of a slot before a read of its entry from disk; see ``SlotState/clears`` and
+    /// The state of a slot before a read of its entry from disk; see ``SlotState/discardCount`` and
     /// ``SlotState/session``.
     ///
     /// `isRefreshed`: whether a refresh has made the entry stale; the refresh may be unsaved.
