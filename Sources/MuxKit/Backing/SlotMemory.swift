@@ -116,8 +116,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - change: Changes the entry under the lock; returns whether the entry has changed. After `true`, called
-    ///     again with the server's entry if the key has changes of the app.
+    ///   - change: Changes the entry under the lock; returns whether the entry has changed. After `true`,
+    ///     called again with the server's entry if the key has changes of the app.
     /// - Returns: The result of `change`; `false` without an entry.
     func amend(_ key: Key, _ change: (inout Slot<Value>.Entry) -> Bool) -> Bool {
         let former = self.withSlots { state -> Value? in
