@@ -7,21 +7,24 @@ struct ObservedSource<Value: Sendable>: Sendable {
     let repository: MuxRepository
     /// The outcome of a request.
     enum Outcome: Sendable {
-        /// A value, with the entry only if memory does not have the entry.
+        /// A value; with the entry only if memory has evicted the entry and nothing was cleared.
         case value(MuxEntry<Value>?)
         /// A stale value, because the policy's pause after a failure prevents a fetch.
         case backingOff
-        /// No fetch, because the key has had another outcome since the decision to request.
+        /// No fetch, because the key has had another outcome since the decision to request, or has no
+        /// consumer of states any more.
         case alreadyAnswered
         case failure(any Error)
     }
 
     /// Requests the value.
     ///
-    /// Without a value, the entry on disk is loaded first. The values are released outside the main
-    /// actor.
+    /// Without a value, the entry on disk is loaded first. The values are released outside the main actor.
+    /// With `always`, the request fetches even if a fresh value is in memory.
     let request: @Sendable @concurrent (_ state: MuxState<Value>, _ always: Bool) async -> Outcome
-    /// Fetches a value; returns the error of a failed fetch, otherwise `nil`.
+    /// Makes the value stale and fetches; returns the error that the caller gets.
+    ///
+    /// Returns `nil` after a success, and if a stale value replaces the failure.
     let reload: @Sendable @concurrent () async -> (any Error)?
 
     init(

@@ -43,6 +43,8 @@ enum CachingGroup {
         let call = HTTPCall(url: self.url("/small"))
         let validating = HTTPCall(url: self.url("/small"), headers: [.cacheControl: "no-cache"])
         _ = try await cache.send(call)
+        let confirmed = try await cache.send(validating)
+        precondition(confirmed.headers.cacheStatuses.last?.forwardStatus == 304, "a request is not conditional")
         var contest = Contest(rounds: effort.rounds(25))
         contest.add(repeating: 1_000) { count in
             for _ in 0..<count { consume(try await server.send(call)) }

@@ -13,9 +13,9 @@ package import MuxTesting
 /// }
 /// ```
 ///
-/// The server parses requests only to find their ends; use ``LoopbackServer`` for well-formed responses. The
-/// script runs once for each connection, on a separate thread, and may block the thread. The connection is
-/// closed when the script returns or throws. The server runs until ``stop()``.
+/// The server parses requests only to find their ends, and for `Expect: 100-continue`; use ``LoopbackServer``
+/// for well-formed responses. The script runs once for each connection, on a separate thread, and may block
+/// the thread. The connection is closed when the script returns or throws. The server runs until ``stop()``.
 package final class RawServer: Sendable {
     /// The script of one connection: reads requests, and writes responses.
     package typealias Script = @Sendable (inout RawConnection) throws -> Void
@@ -74,7 +74,8 @@ package final class RawServer: Sendable {
 
     /// Stops the server, and returns after the end of all scripts.
     ///
-    /// Ends every connection, and every wait of a script.
+    /// Ends every connection, and every wait of a script. The port may stay open for a moment after the
+    /// return: the accepting thread closes the listener.
     package func stop() async {
         let count = self.state.withLock { state -> Int in
             if let wake = state.wake { Socket.wake(wake) }
@@ -90,10 +91,10 @@ package final class RawServer: Sendable {
     /// Lets one current or later call of ``RawConnection/waitToProceed()`` return.
     package func proceed() { self.permits.signal() }
 
-    /// The requests received so far, in the order of their completion.
+    /// The requests that ``RawConnection/readRequest()`` has read, in the order of their completion.
     package var requests: [RawRequest] { self.state.withLock { $0.requests } }
 
-    /// Suspends until the scripts of `count` connections have ended; returns early if the task is cancelled.
+    /// Suspends until `count` scripts have ended since the start; returns early if the task is cancelled.
     package func waitForClosedConnection(_ count: Int = 1) async { await self.closed.reached(count) }
 
     fileprivate func record(_ request: RawRequest) { self.state.withLock { $0.requests.append(request) } }
@@ -175,7 +176,7 @@ package struct RawRequest: Sendable {
 ///
 /// Calls can block the thread.
 package struct RawConnection {
-    /// The client has ended the connection, or the server stops.
+    /// The client has ended the connection, the server stops, or a pause was interrupted by received bytes.
     package struct Ended: Error {}
 
     /// The connection's number, from 1 in the order of acceptance.
@@ -193,7 +194,7 @@ package struct RawConnection {
 
     // MARK: - Reading
 
-    /// Reads and records the next request with its body.
+    /// Reads and records the next request with its body; sends `100 Continue` if the request expects it.
     @discardableResult
     package mutating func readRequest() throws(Ended) -> RawRequest {
         var request = try self.readHead()

@@ -12,8 +12,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         let result: UpdateResult<Dependency>
         /// The epoch of the parent's value at the creation of the value.
         let parentEpoch: UInt64
-        /// The previous epoch of the parent's value if a successor replaced the parent's value during the
-        /// update; otherwise equal to ``parentEpoch``.
+        /// The epoch of the parent's value at the beginning of the update; differs from ``parentEpoch`` if a
+        /// successor, such as a rotated refresh token, replaced the parent's value during the update.
         let formerParentEpoch: UInt64
         /// The remaining lifetime of the value; `nil` to use the expiry of the value, if known.
         let lifetime: Duration?
@@ -44,7 +44,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Makes a value; receives the value to replace, `nil` if absent, and the session.
     package typealias StoredUpdate = @Sendable @concurrent (VersionedDependency?, UInt64) async throws -> UpdateOutcome
 
-    /// Makes a caller request the dependency again: the update was dropped, or is not necessary.
+    /// Makes a caller request the dependency again.
+    ///
+    /// The update was dropped or is not necessary, or the parent's value was replaced.
     struct AskAgain: Error {}
 
     @usableFromInline let engine: Engine
@@ -162,8 +164,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// Marks the beginning of an update in its flight.
     ///
-    /// - Returns: The state at the beginning; `nil` if the flight ended before, or the update is no longer
-    ///   necessary.
+    /// - Returns: The state at the beginning; `nil` if the flight ended before. Also `nil` if the update is
+    ///   no longer necessary: the flight has then ended with ``AskAgain``.
     private func beginUpdate(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
@@ -224,7 +226,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var parentEpoch: UInt64 = 0
         let engine = self.engine
         do {
-            // A flight that contains this call waits for the update, as if the update ran in a separate task.
+            // If this call runs inside a flight, that flight waits for the update: with a record of the wait,
+            // the graph detects a cycle.
             let node = self.engine.node(flight)
             let wait = WaitForGraph.WaitID(self.engine.number, flight)
             if let caller = FlightContext.current {

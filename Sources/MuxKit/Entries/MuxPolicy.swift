@@ -29,7 +29,8 @@ public struct MuxPolicy: Sendable {
 
     /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
     ///
-    /// Default: zero.
+    /// Default: zero. A limit of the fetch (``Fetched/staleWhileRevalidate``) takes precedence. After a
+    /// refresh, or with a maximum age, a request waits for the fetch, except during ``errorBackoff``.
     public var staleWhileRevalidate: Duration
 
     /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early
@@ -55,7 +56,7 @@ public struct MuxPolicy: Sendable {
 
     /// The time after the time to live in which a stale value may replace a silenceable failure of a fetch.
     ///
-    /// Default: 7 days.
+    /// Default: 7 days. A limit of the fetch (``Fetched/staleIfError``) takes precedence.
     public var staleIfError: Duration
 
     /// Whether a stale value may replace an error.
@@ -301,7 +302,7 @@ extension MuxPolicy {
     /// let policy = MuxPolicy(refetch: .init(every: .seconds(15), onActivation: true))
     /// ```
     public struct Refetch: Sendable, Hashable {
-        /// Whether a value is renewed when it becomes stale.
+        /// Whether a value is renewed at the end of its lifetime; a refresh always causes a renewal.
         ///
         /// If `true`, a failed request is also repeated when the app becomes active, and when the network is
         /// available again.

@@ -16,7 +16,8 @@ public struct SilenceableError: Error {
 
     /// Whether a stale value may replace `error`; the default of ``MuxPolicy/isSilenceable``.
     ///
-    /// `true` for the following errors, and for an error that wraps such an error (``WrappingError``):
+    /// `true` for the following errors. Of nested errors (``WrappingError``), the outermost error whose type
+    /// is listed here decides:
     ///
     /// - A ``SilenceableError``.
     /// - A ``ConnectivityError`` whose ``ConnectivityError/isConnectivityFailure`` is `true`.
@@ -86,8 +87,8 @@ extension SilenceableError: LocalizedError, CustomStringConvertible, CustomRefle
 /// extension SocketClosed: ConnectivityError {}
 /// ```
 ///
-/// If ``isConnectivityFailure`` is `false`, the error has no such effect: the caller gets the error at once.
-/// Conform to ``RetryableError``, too, for more detailed advice about another attempt.
+/// If ``isConnectivityFailure`` is `false`, the error has no such effect. Conform to ``RetryableError``, too,
+/// for other advice about a retry: this advice takes precedence.
 public protocol ConnectivityError: Error {
     /// Whether the server was not reached, or did not respond to the request.
     ///

@@ -74,8 +74,8 @@ package final class SystemTimer: Sendable {
     /// Performs `action` after at least `duration`, and again after each duration that `action` returns,
     /// until `nil` or ``cancel(_:)``.
     ///
-    /// No task is started for the wait. All sleeps and actions share a thread, so an action must be short and
-    /// must not run code of the app.
+    /// An action delays the other sleeps and actions of the same driver, so an action must be short and must
+    /// not run code of the app. Different actions may run at the same time.
     ///
     /// - Returns: The argument of ``cancel(_:)``.
     package func schedule(after duration: Duration, _ action: @escaping @Sendable () -> Duration?) -> UInt64 {

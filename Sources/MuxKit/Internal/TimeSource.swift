@@ -71,7 +71,7 @@ package struct TimeSource: Sendable {
     /// Performs `action` after at least `duration`, and again after each duration that `action` returns,
     /// until `nil` or a cancellation.
     ///
-    /// Only an injected clock needs a task for the wait; see ``SystemTimer/schedule(after:_:)`` for the
+    /// Only an injected clock needs a task for each wait; see ``SystemTimer/schedule(after:_:)`` for the
     /// limits of an action.
     package func schedule(
         name: String,
@@ -83,7 +83,7 @@ package struct TimeSource: Sendable {
         let first = self.now.advanced(by: duration)
         return .task(
             spawn(name: name) {
-                var next: Duration? = first.duration(since: self.now)
+                var next: Duration? = max(first.duration(since: self.now), .zero)
                 while let pause = next {
                     guard (try? await self.sleep(for: pause)) != nil else { return }
                     next = action()

@@ -23,7 +23,9 @@ public struct RequestOptions: Sendable, Hashable {
     @usableFromInline var maximumNanoseconds: Int64?
     var staleWhileRevalidate: Duration?
     @usableFromInline var waitLimit: Duration?
-    /// Whether the request can raise a flight to priority `low` at most.
+    /// Whether the request is a prefetch.
+    ///
+    /// A prefetch raises a flight to priority `low` at most, and starts no early renewal of a fresh entry.
     @usableFromInline var isPrefetch = false
     /// The ``StateCounts/outcomes`` of a followed key at the decision to request; `nil` for other requests.
     @usableFromInline var outcomes: UInt64?
@@ -52,6 +54,8 @@ extension RequestOptions {
 
     /// Options for a request that returns a stale value of any age at once, and starts a renewal.
     ///
+    /// No renewal starts during ``MuxPolicy/errorBackoff``.
+    ///
     /// A request without a fresh value waits for a fetch in three cases: without a cached value, after a
     /// refresh, and if the options also have a maximum age.
     ///
@@ -77,11 +81,14 @@ extension RequestOptions {
     }
 
     /// Options for a request that fetches unless a cached value is fresh and younger than `age`.
+    ///
+    /// During ``MuxPolicy/errorBackoff``, the request gets an older value without a fetch.
     public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
 
-    /// Options for a request that returns a usable stale value after a wait of `waitLimit`.
+    /// Options for a request that returns a usable value after a wait of `waitLimit`.
     ///
-    /// The fetch continues. Without a usable value, the request continues to wait.
+    /// A stale value is usable, and a fresh value that ``reload`` or a maximum age excludes. The fetch
+    /// continues. Without a usable value, the request continues to wait.
     public static func within(_ waitLimit: Duration) -> RequestOptions { RequestOptions().within(waitLimit) }
 
     /// These options with a maximum age.
@@ -94,11 +101,11 @@ extension RequestOptions {
         return options
     }
 
-    /// These options with a wait limit, after which the request returns a usable stale value.
+    /// These options with a wait limit, after which the request returns a usable value.
     ///
     /// Without a usable value, the request continues to wait.
     ///
-    /// - Parameter waitLimit: The time after which the request returns a usable stale value.
+    /// - Parameter waitLimit: The time after which the request returns a usable value.
     /// - Returns: The options.
     public func within(_ waitLimit: Duration) -> RequestOptions {
         var options = self

@@ -3,6 +3,9 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// The `cacheKey` of a multiplexer; `nil` without a `cacheKey`.
     var domain: String? { get }
 
+    /// Not unique: participants with the same token storage have the same identity.
+    ///
+    /// An end of the session that began in this storage does not end the session of these participants again.
     var identity: ObjectIdentifier { get }
 
     /// Whether other participants fetch with tokens of this participant.
@@ -72,7 +75,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Repairs the disk before a save; no other save or sign-out of the repository runs.
     ///
-    /// Completes pending removals, and writes refreshes of entries that are not in memory.
+    /// Completes pending removals, writes refreshes of all entries and of entries that are not in memory, and
+    /// removes values from memory that are older than the value on disk.
     ///
     /// - Returns: The result; a failed repair is repeated before the next save, unless the repair can never
     ///   succeed.
@@ -84,7 +88,7 @@ package protocol SessionParticipant: AnyObject, Sendable {
     /// Returns the number of values that were evicted unsaved since the last call.
     func takeLosses() -> Int
 
-    /// Marks the entries in memory as dirty, because the disk has lost all entries.
+    /// Marks the persistent entries in memory as dirty, because the disk has no entries any more.
     func markUnsaved()
 
     /// Handles a change that the shared store reported, or ``MuxRepository/clear(tags:)`` made.

@@ -34,7 +34,7 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     /// Removes the deadlines of ended flights if there are more than 1,024 deadlines plus 4 for each running
     /// flight.
     ///
-    /// - Returns: As ``removeEnded(keeping:)``.
+    /// - Returns: As ``removeEnded(keeping:)``; empty if no deadlines are removed.
     @inlinable
     package mutating func add(
         _ flight: FlightID,
@@ -49,8 +49,8 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
 
     /// Removes the deadlines of ended flights.
     ///
-    /// - Returns: The former deadlines, which the caller releases outside its lock: a key may hold the last
-    ///   reference to a caller's object.
+    /// - Returns: All deadlines from before the call, also the kept deadlines. The caller releases the array
+    ///   outside its lock: a key may hold the last reference to a caller's object.
     @inlinable
     package mutating func removeEnded(keeping isRunning: (FlightID) -> Bool) -> [Deadline] {
         let former = self.deadlines
@@ -61,10 +61,10 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
     /// The first deadline; `nil` without a deadline.
     package var next: Moment? { self.deadlines.first?.moment }
 
-    /// Removes and returns the deadlines before the first later deadline, including deadlines of ended
-    /// flights.
+    /// Removes and returns the deadlines at the front that have passed, including deadlines of ended flights.
     ///
-    /// The caller releases the deadlines outside its lock.
+    /// The removal stops at the first deadline after `now`. The caller releases the deadlines outside its
+    /// lock.
     package mutating func takeDue(at now: Moment) -> [Deadline] {
         let due = Array(self.deadlines.prefix { $0.moment <= now })
         self.deadlines.removeFirst(due.count)

@@ -21,7 +21,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
     /// Without a base URL, requests throw ``HTTPError/PreparationFailure/missingHost``.
     public static let base = HTTPHost("")
 
-    /// Makes a host from `name` or `name:port`.
+    /// Makes a host from `name` or `name:port`; an empty text makes ``base``.
     public init(_ text: String) { self.text = text }
 
     /// Makes a host with a port.
@@ -39,8 +39,8 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
 
     /// The validated host and port, for the authority of a URL: RFC 3986, section 3.2.2.
     ///
-    /// The name has at most 253 bytes, in labels of 1 to 63 bytes (RFC 1035, section 2.3.4). Hyphens and
-    /// underscores are allowed at any position of a label.
+    /// The name has at most 253 bytes without a trailing dot, in labels of 1 to 63 bytes (RFC 1035, section
+    /// 2.3.4). Hyphens and underscores are allowed at any position of a label.
     package func authority() throws(HTTPError.PreparationFailure) -> String {
         let bytes = Array(self.text.utf8)
         guard !bytes.contains(UInt8(ascii: "@")) else { throw .userInfo }
@@ -86,7 +86,7 @@ public struct HTTPHost: Sendable, Hashable, ExpressibleByStringLiteral, Redacted
             && bytes.allSatisfy { "0123456789abcdefABCDEF:.".utf8.contains($0) }
     }
 
-    /// The host as written if valid, otherwise "invalid host".
+    /// The host as written if valid, otherwise "invalid host"; also "invalid host" for ``base``.
     public var description: String { (try? self.authority()) ?? "invalid host" }
 }
 

@@ -100,7 +100,9 @@ extension DiskBacking {
                 return isRefreshed ? stored.refreshed(staleIfError: staleIfError) : stored
             },
             isCurrent: {
-                // A change of the app keeps the sequence, and a save does not include the change.
+                // A change of the app keeps the sequence, and a save does not include the change. The
+                // sequence 0 identifies no entry: all entries that a changed condition made stale have the
+                // sequence 0.
                 let now = memory.engine.withState { $0.slots.slot(of: key)?.entry }
                 return now?.revision == entry.revision || entry.sequence > 0 && now?.sequence == entry.sequence
             },
@@ -148,14 +150,19 @@ extension DiskBacking {
         return true
     }
 
-    /// Marks the entries in memory as dirty, because the disk has lost all entries.
+    /// Marks the persistent entries in memory as dirty, because the disk has no entries any more.
+    ///
+    /// The disk has lost the entries, or a removal of the domain has removed the entries.
     func markUnsaved() {
         self.memory.inPortions(self.memory.keys) { state, key in state.withSlot(of: key) { $0.markUnsaved() } }
     }
 
     // MARK: - Before a save
 
-    /// Carries out pending removals and refreshes on disk before a save; runs in ``MuxRepository/lane``.
+    /// Repairs the disk before a save; runs in ``MuxRepository/lane``.
+    ///
+    /// Removes cleared entries from disk, writes refreshes, and removes values from memory that are older
+    /// than the value on disk.
     func repairDisk() async -> DiskRepair {
         let unsaved = self.collect()
         var made = DiskRepair()
@@ -217,9 +224,9 @@ extension DiskBacking {
 
     /// Reads the entries on disk that values of ``DiskState/unseen`` keys would replace.
     ///
-    /// Such a value does not replace an entry of a later version of the program, and does not replace a newer
-    /// value of another process. After this read, the store would permit this process to overwrite the newer
-    /// value, so the value in memory is removed.
+    /// The store lets a process overwrite each entry that the process has read. So a value is removed from
+    /// memory if the entry on disk is newer, and is excluded from saves if a later version of the program
+    /// wrote the entry on disk.
     ///
     /// - Parameter made: Receives the removed entries and the failures.
     private func lookForNewer(_ made: inout DiskRepair) async {

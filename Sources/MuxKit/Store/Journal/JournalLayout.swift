@@ -29,7 +29,7 @@ package struct JournalLayout: Sendable {
         self.segment + "." + Hex.text(of: unique) + Self.temporarySuffix
     }
 
-    /// A path to which a journal is renamed before its deletion.
+    /// A path to which the folder of a journal's records is renamed before its deletion.
     package func trash(_ unique: UInt64) -> String {
         FilePath.join(self.root, Self.trashPrefix + Hex.text(of: unique))
     }
