@@ -94,7 +94,7 @@ package final class SystemTimer: Sendable {
     }
 
     /// Sets the next deadline of an action; without effect on a cancelled action.
-    private func rest(_ id: UInt64, for duration: Duration) {
+    private func setDeadline(of id: UInt64, after duration: Duration) {
         let deadline = Self.deadline(after: duration)
         if let driver = self.state.withLock({ $0.add(deadline, of: id) }) { self.drive(until: driver) }
     }
@@ -146,7 +146,8 @@ package final class SystemTimer: Sendable {
         for (id, sleeper) in due {
             switch sleeper {
             case .task(let continuation): continuation.resume(returning: true)
-            case .action(let action): if let pause = action() { self.rest(id, for: pause) } else { self.cancel(id) }
+            case .action(let action):
+                if let pause = action() { self.setDeadline(of: id, after: pause) } else { self.cancel(id) }
             }
         }
     }
