@@ -314,29 +314,32 @@ struct OutboxOverlayTests {
         #expect(second.shown("a") == ["a1", "a2"])
     }
 
-    @Test func `OB-08 changes stay visible after a launch in which the repository's session number was lost`()
+    /// With `signsOut`, the repository has a number again, which is lower than the number of the changes.
+    @Test(arguments: [false, true])
+    func `OB-08 changes stay visible after a launch in which the repository's session number was lost`(signsOut: Bool)
         async throws
     {
         let world = OutboxWorld(server: FakeChangeServer { _, _ in .refuseConnection })
         do {
             let outbox = world.outbox()
-            await world.repository.signOut()
+            for _ in 1...2 { await world.repository.signOut() }
             for text in ["a1", "a2"] { try await outbox.add(Note(text, in: "a")) }
             await world.waitForRest(outbox)
         }
         // The system may remove the folder of caches at any time.
         try FileManager.default.removeItem(at: world.scratch.folder.appending(component: "caches"))
         let later = world.relaunched()
+        if signsOut { await later.repository.signOut() }
         let lists = Lists(later)
         let outbox = lists.outbox()
 
         outbox.start()
 
-        // The list adopts the session of the changes, which ends the session of the repository in memory.
+        // The list raises the number of the repository; a lower number ends the repository's session in memory.
         #expect(await outbox.list == ["a1 waiting", "a2 waiting"])
         // A response during an attempt is not kept.
         await later.waitForRest(outbox)
-        // No attempt of the second change shows the second change again.
+        // No attempt of the second change displays the second change again.
         #expect(try await lists.map.request(key: "a") == ["a1", "a2"])
         #expect(lists.shown("a") == ["a1", "a2"])
     }
