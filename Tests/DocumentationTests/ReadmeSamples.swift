@@ -40,7 +40,7 @@ struct ReadmeSamples {
         let place = try await retry(.exponential(maxAttempts: 5)) { try await api.place("42") }
         // MuxNetwork. Retries: `configuration: .init(retry: .web)`; a disk: `.caching(options: .init(cacheKey: "HTTP"))`.
         let client = HTTPClient(baseURL: server, transport: .caching(), authenticator: oauth)
-        let user: User = try await client.get("/users/42")  // and `post("/users", body: draft)`
+        let user: User = try await client.get("/users/42")  // also `post`, `put`, `patch` and `delete`
         let file = try await AsyncMedia(limits: .init(maximumBytes: 100_000_000)).request(url: photo)
         _ = (known, page, place, user, file)
     }

@@ -81,7 +81,7 @@ extension HTTPClient {
         _ path: HTTPPath,
         query: HTTPQuery = []
     ) -> Multiplexer<Value> {
-        let request = PlainRequest<Value>(method: .get, endpoint: HTTPEndpoint(path: path, query: query), headers: [:])
+        let request = PlainRequest<Value>(.get, path, query)
         return self.multiplexer(cacheKey: cacheKey, policy: policy, repository: repository, request)
     }
 

@@ -158,8 +158,7 @@ public struct HTTPClient: Sendable {
         query: HTTPQuery = [],
         headers: HTTPHeaders = [:]
     ) async throws -> Output {
-        let endpoint = HTTPEndpoint(path: path, query: query)
-        return try await self.output(of: PlainRequest<Output>(method: .get, endpoint: endpoint, headers: headers))
+        try await self.output(of: PlainRequest(.get, path, query, headers))
     }
 
     /// Sends a POST request with a JSON body below the client's base URL, and returns its output:
@@ -182,10 +181,7 @@ public struct HTTPClient: Sendable {
         query: HTTPQuery = [],
         headers: HTTPHeaders = [:]
     ) async throws -> Output {
-        let endpoint = HTTPEndpoint(path: path, query: query)
-        return try await self.output(
-            of: PlainRequest<Output>(method: .post, endpoint: endpoint, headers: headers, body: .json(body))
-        )
+        try await self.output(of: PlainRequest(.post, path, query, headers, .json(body)))
     }
 
     /// Sends a POST request with a JSON body below the client's base URL, and ignores the body of the
@@ -205,6 +201,70 @@ public struct HTTPClient: Sendable {
         headers: HTTPHeaders = [:]
     ) async throws {
         _ = try await self.post(path, body: body, as: Data.self, query: query, headers: headers)
+    }
+
+    /// Sends a PUT request as ``post(_:body:as:query:headers:)``:
+    /// `let user: User = try await client.put("/users/42", body: user)`.
+    ///
+    /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
+    public func put<Output: Decodable & Sendable>(
+        _ path: HTTPPath,
+        body: some Encodable & Sendable,
+        as type: Output.Type = Output.self,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws -> Output {
+        try await self.output(of: PlainRequest(.put, path, query, headers, .json(body)))
+    }
+
+    /// Sends a PUT request as ``post(_:body:query:headers:)``, and ignores the body of the response.
+    ///
+    /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
+    public func put(
+        _ path: HTTPPath,
+        body: some Encodable & Sendable,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws {
+        _ = try await self.put(path, body: body, as: Data.self, query: query, headers: headers)
+    }
+
+    /// Sends a PATCH request as ``post(_:body:as:query:headers:)``:
+    /// `let user: User = try await client.patch("/users/42", body: ["name": name])`.
+    ///
+    /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
+    public func patch<Output: Decodable & Sendable>(
+        _ path: HTTPPath,
+        body: some Encodable & Sendable,
+        as type: Output.Type = Output.self,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws -> Output {
+        try await self.output(of: PlainRequest(.patch, path, query, headers, .json(body)))
+    }
+
+    /// Sends a PATCH request as ``post(_:body:query:headers:)``, and ignores the body of the response.
+    ///
+    /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
+    public func patch(
+        _ path: HTTPPath,
+        body: some Encodable & Sendable,
+        query: HTTPQuery = [],
+        headers: HTTPHeaders = [:]
+    ) async throws {
+        _ = try await self.patch(path, body: body, as: Data.self, query: query, headers: headers)
+    }
+
+    /// Sends a DELETE request without a body below the client's base URL, and ignores the body of the
+    /// response: `try await client.delete("/users/42")`.
+    ///
+    /// - Parameters:
+    ///   - path: The path below ``HTTPClient/baseURL``.
+    ///   - query: The query parameters, after the parameters of the base URL.
+    ///   - headers: Header fields of the request.
+    /// - Throws: The errors of ``post(_:body:as:query:headers:)``.
+    public func delete(_ path: HTTPPath, query: HTTPQuery = [], headers: HTTPHeaders = [:]) async throws {
+        _ = try await self.output(of: PlainRequest<Data>(.delete, path, query, headers))
     }
 
     /// Sends a request and returns the response with any status.
@@ -430,4 +490,17 @@ struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
     let endpoint: HTTPEndpoint
     let headers: HTTPHeaders
     var body: HTTPBody?
+}
+
+extension PlainRequest {
+    /// A request below the client's base URL.
+    init(
+        _ method: HTTPMethod,
+        _ path: HTTPPath,
+        _ query: HTTPQuery,
+        _ headers: HTTPHeaders = [:],
+        _ body: HTTPBody? = nil
+    ) {
+        self.init(method: method, endpoint: HTTPEndpoint(path: path, query: query), headers: headers, body: body)
+    }
 }

@@ -148,6 +148,32 @@ struct CallSiteTests {
         #expect(calls.last?.headers["X-Page"] == "2")
     }
 
+    @Test func `CS-01 PUT, PATCH and DELETE need one line, with an output or without`() async throws {
+        let transport = ScriptedTransport { call, _ in
+            call.method == "DELETE" || call.url.path() == "/likes" ? HTTPReply(status: 204) : .json(#"{"name":"Ada"}"#)
+        }
+        let client = HTTPClient(baseURL: URL(string: "https://api.example.com"), transport: transport)
+        let draft = User(name: "Bob")
+
+        let replaced: User = try await client.put("/users", body: draft, query: ["full": "1"])
+        let changed: User = try await client.patch("/users", body: draft, headers: ["X-Page": "2"])
+        try await client.put("/likes", body: draft, headers: ["X-Page": "3"])
+        try await client.patch("/likes", body: draft, query: ["full": "4"])
+        try await client.delete("/users/42", query: ["full": "5"], headers: ["X-Page": "6"])
+
+        #expect([replaced, changed] == [User(name: "Ada"), User(name: "Ada")])
+        let calls = transport.calls
+        #expect(calls.map(\.method) == ["PUT", "PATCH", "PUT", "PATCH", "DELETE"])
+        #expect(
+            calls.map { String($0.url.absoluteString.dropFirst(23)) } == [
+                "/users?full=1", "/users", "/likes", "/likes?full=4", "/users/42?full=5",
+            ]
+        )
+        #expect(calls.map { $0.headers["X-Page"] } == [nil, "2", "3", nil, "6"])
+        #expect(calls.map(\.body?.data) == Array(repeating: Data(#"{"name":"Bob"}"#.utf8), count: 4) + [nil])
+        #expect(calls.last?.headers["Content-Type"] == nil)
+    }
+
     @Test func `CS-01 a multiplexer of a path caches the resource below the base URL by the server's rules`()
         async throws
     {
