@@ -37,8 +37,8 @@ extension Journal {
 
     /// Removes unusable entries from the index of a newly opened segment.
     ///
-    /// The next rewrite removes the records. The rewrite is due at once if the records take an eighth of the
-    /// file, or if the file is small.
+    /// The next rewrite removes the records. The rewrite is due at once if the records take at least an
+    /// eighth of the file, or if the file is small.
     func dropUnusable(from segment: JournalSegment) {
         let second = self.second
         let size = segment.index.liveBytes
@@ -51,12 +51,12 @@ extension Journal {
         segment.isRewriteRequired = true
     }
 
-    /// Replaces the segment by a file with the given records only; call with the lock held.
+    /// Replaces the segment by a file with the valid records among `records` only; call with the lock held.
     ///
     /// - Parameters:
     ///   - segment: The segment.
     ///   - session: The session.
-    ///   - records: The records of the new file.
+    ///   - records: The records to keep.
     ///   - read: Reads a record; `nil` to read the records from the old file.
     /// - Throws: The error; the old file is unchanged.
     func replace(
@@ -66,8 +66,7 @@ extension Journal {
         reading read: ((JournalIndex.Location) throws(MuxStoreError) -> [UInt8])? = nil
     ) throws(MuxStoreError) {
         func readRecord(_ place: JournalIndex.Location) throws(MuxStoreError) -> [UInt8] {
-            // Without `??`, whose autoclosure with a closure that throws a type crashes the compiler (Swift
-            // 6.3.1).
+            // No `??`: the compiler of Swift 6.3.1 crashes on an autoclosure with a typed throw.
             if let read { return try read(place) }
             return try self.fileSystem.readAll(segment.file, at: place.offset, count: Int(place.byteCount))
         }
@@ -84,7 +83,7 @@ extension Journal {
             throw error
         }
         if segment.snapshotBytes > 0 { try? self.indexFile.remove(durability: .relaxed) }
-        // After a failure, the next fully durable save flushes the name.
+        // After a failure, the next write with full durability flushes the name.
         do {
             try self.fileSystem.synchronizeFolder(self.layout.journal)
         } catch {

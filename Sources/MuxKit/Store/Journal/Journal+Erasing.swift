@@ -1,10 +1,10 @@
 import Foundation
 
-/// Removing entries without leaving a byte of the values in the folder.
+/// Removing entries, and erasing the values of the entries from the files.
 ///
-/// First the records of the removal (tombstones) are appended, unless the disk is full. Then the payloads of
-/// all records of the entries, including replaced records, are overwritten with a zero and spaces; or the
-/// journal is rewritten, if a rewrite is due or is less work. At any point, a reader gets the entry or `nil`.
+/// First, a removal appends records of the removal (tombstones), unless the disk is full. Then the removal
+/// overwrites the payloads of all records of the entries, including replaced records, or rewrites the journal
+/// without the records. At any point, a reader gets the entry or `nil`.
 extension Journal {
     /// Removes entries and erases the values; returns after the removal has the given durability.
     func remove(
@@ -18,7 +18,7 @@ extension Journal {
         try self.lock()
         defer { self.unlock() }
         let (session, segment) = try self.refresh()
-        // Temporary files of killed processes may have values, too.
+        // Temporary files of killed processes may also contain the values.
         try self.removeLeftovers()
         let records = JournalRecords(RecordCodec(store: session.content.store, digest: self.digest))
         for name in names { try records.append(removal: kind, of: name, epoch: session.content.epoch) }
@@ -29,7 +29,8 @@ extension Journal {
         do throws(MuxStoreError) {
             try self.write(records, .relaxed)
         } catch let error where error.isOutOfSpace {
-            // The disk has no room for the tombstones: the overwritten records later count as damaged.
+            // The disk has no room for the tombstones: records that are overwritten below later count as
+            // damaged.
             guard self.segment === segment else { throw error }
             for location in doomed { segment.index.remove(location.digest) }
             segment.isRewriteRequired = segment.isRewriteRequired || !doomed.isEmpty
@@ -40,7 +41,8 @@ extension Journal {
         self.noteFilled()
     }
 
-    /// Overwrites the payloads of `doomed`, or rewrites the file if a rewrite is due or is less work.
+    /// Overwrites the payloads of `doomed`, or rewrites the file if a rewrite is due or less work, and
+    /// possible.
     private func erase(
         _ doomed: [JournalIndex.Location],
         in segment: JournalSegment,
@@ -59,7 +61,7 @@ extension Journal {
             } catch let error where !error.isOutOfSpace {
                 throw error
             } catch {
-                // Overwriting takes no space.
+                // Overwriting needs no free space.
             }
         }
         for location in doomed.sorted(by: { $0.offset < $1.offset }) {
@@ -81,7 +83,8 @@ extension Journal {
     /// The number of bytes to erase above which a rewrite of the file may be less work than overwriting.
     private static let maximumOverwrite: Int64 = 1 << 16
 
-    /// The range of a record's payload in the file; `nil` if `location` has no entry with its digest.
+    /// The range of a record's payload in the file; `nil` for an empty payload, or if the file has no entry
+    /// with the digest at this location.
     private func payload(
         at location: JournalIndex.Location,
         in segment: JournalSegment
@@ -96,8 +99,7 @@ extension Journal {
         return first < end ? first..<end : nil
     }
 
-    /// Finds the dead entries of the file, which are not in the index; a later call does not scan the file
-    /// again.
+    /// Finds the dead entries of the file, which are not in the index; the result is kept for later calls.
     private func findDeadRecords(in segment: JournalSegment) throws(MuxStoreError) {
         guard segment.deadRecords == nil else { return }
         var found: [EntryDigest: [JournalIndex.Location]] = [:]
@@ -130,7 +132,7 @@ extension JournalSegment {
         return meant.flatMap { (self.deadRecords?[$0] ?? []) + [self.index[$0]].compactMap(\.self) }
     }
 
-    /// Notes a replaced or removed record; the value is still in the file.
+    /// Notes the record with `digest`, which is about to leave the index; no effect before the first removal.
     func noteDeadRecord(of digest: EntryDigest) {
         guard self.deadRecords != nil, let location = self.index[digest] else { return }
         self.deadRecords?[digest, default: []].append(location)

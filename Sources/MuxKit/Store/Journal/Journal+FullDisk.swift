@@ -49,7 +49,7 @@ extension Journal {
             try self.rewriteOnFullDisk(kept)
             if try self.writeIfRoom(records, durability) { return }
             isLast = kept.isEmpty
-            // Each further attempt evicts half of the remaining bytes.
+            // Each further attempt evicts at least half of the remaining bytes.
             limit = (self.segment?.index.liveBytes ?? 0) / 2
         }
         // At this point the folder has no other entries.
@@ -103,7 +103,7 @@ extension Journal {
                 held.append((record, try self.fileSystem.readAll(segment.file, at: record.offset, count: count)))
             }
             try self.fileSystem.truncate(segment.file, to: 0)
-            // A process with the old file open detects the replacement by a new file.
+            // Removed, so that a process with the old file open detects the new file.
             try? self.fileSystem.removeFile(self.layout.segment)
             self.segment = nil
             while true {
@@ -140,7 +140,7 @@ extension Journal {
 
     /// Replaces the session file; on a full disk, removes all entries if necessary.
     ///
-    /// The modification time gets random nanoseconds, so a later session file is not mistaken for this file.
+    /// The modification time gets random nanoseconds, which distinguish this file from a later session file.
     func writeSession(_ content: SessionFile) throws(MuxStoreError) {
         defer {
             let second = Int64(min(max(Date.now.timeIntervalSince1970, 0), 9e9))
@@ -155,8 +155,8 @@ extension Journal {
                 case 0: self.removeSpareFiles()
                 case 1: self.emptySegment()
                 default:
-                    // If the process is killed here, the journal's folder exists without a session file. The
-                    // next opening then treats the session number as lost, and starts a new session.
+                    // If the process is killed here, the session file is missing. If the journal's folder
+                    // exists, the next opening treats the session number as lost, and starts a new session.
                     try self.sessionFile.remove()
                 }
             }

@@ -5,7 +5,8 @@ extension Journal {
     /// The open session and segment, up to date.
     typealias Present = (session: Session, segment: JournalSegment)
 
-    /// Checks without the lock for changes by other processes; reads changes with the lock.
+    /// Checks without the lock for changes by other processes; reads changes with the lock if the folder is
+    /// writable.
     func refreshIfChanged() throws(MuxStoreError) -> Present {
         if let present = try self.unchanged() { return present }
         guard self.lockFile != nil || self.fileSystem.isWritable(self.layout.root) else {
@@ -48,7 +49,7 @@ extension Journal {
     ///
     /// Takes no lock and changes no file. A writer cannot be excluded: every load verifies the record.
     ///
-    /// - Parameter error: The error of an attempt to write.
+    /// - Parameter error: The error that writing to the folder causes.
     /// - Returns: The session and the segment, up to date.
     /// - Throws: `error` if the session file is missing or damaged, because a new session file cannot be
     ///   written; ``MuxStoreError/newerFormat``; the error of a read.
@@ -66,17 +67,21 @@ extension Journal {
         return (session, segment)
     }
 
-    /// Reads the unread records of the open segment; `nil` if the segment is not the file with `status`.
+    /// Reads the unread records of the open segment.
+    ///
+    /// - Returns: The segment; `nil` if the file with `status` is another file, or is shorter than the part
+    ///   that was read.
     private func readOn(to status: FileStatus?, _ session: Session) throws(MuxStoreError) -> JournalSegment? {
         guard let segment = self.segment, let status, status.identity == segment.identity, status.size >= segment.end
         else { return nil }
+        // Stays `nil` after an error: a second read of the same records would apply the records twice.
         self.segment = nil
         try self.readOn(segment, to: status.size, session)
         self.segment = segment
         return segment
     }
 
-    /// Records whether the store has entries, to detect a loss of the entries.
+    /// Updates ``filledStore``.
     func noteFilled() {
         guard let session, let segment = self.segment else { return }
         self.filledStore = segment.index.count > 0 ? session.content.store : nil
@@ -84,8 +89,8 @@ extension Journal {
 
     // MARK: - The session
 
-    /// The number in the session file; `withoutStore` in a folder without a store; `nil` for a damaged or
-    /// lost session file.
+    /// The number in the session file; `withoutStore` in a folder without a store; `nil` for an unreadable or
+    /// lost number.
     ///
     /// Takes no lock, and creates no file.
     static func epochOnDisk(
@@ -123,8 +128,8 @@ extension Journal {
             self.statistics.damagedRecords += 1
         case nil:
             if let refusal { throw refusal }
-            // The file was deleted. A sign-out would have replaced the file and removed the records, so the
-            // session has not changed.
+            // The file was deleted. A sign-out would have removed the records, so the session has not
+            // changed.
             guard let former, let segment, former.content.epoch >= self.lastEpoch,
                 try self.fileSystem.status(at: self.layout.segment)?.identity == segment.identity
             else { break }
@@ -133,8 +138,8 @@ extension Journal {
         // The session file is created before the journal: a journal without a session file means a lost
         // number.
         let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
-        // A lost number is replaced by 2^20 times the seconds since 1970, which is greater than any number of
-        // sign-outs.
+        // A lost number is replaced by 2^20 times the seconds since 1970: greater than all earlier numbers,
+        // if the clock is right and sign-outs are less frequent than 2^20 per second.
         var epoch = self.lastEpoch
         if opened != nil || hasJournal { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
         // The store gets a new identity, so that no leftover record counts as a record of this store.
@@ -154,7 +159,7 @@ extension Journal {
     private func adopt(_ status: FileStatus, _ content: SessionFile) -> Session {
         let session = Session(status: status, content: content)
         self.session = session
-        // A sign-out by another process is not a loss.
+        // The end of a session is not a loss.
         if content.epoch > self.lastEpoch { self.filledStore = nil }
         self.lastEpoch = max(self.lastEpoch, content.epoch)
         return session
@@ -162,7 +167,7 @@ extension Journal {
 
     // MARK: - The segment
 
-    /// Opens or creates the segment, restores the index snapshot, and reads the records after the snapshot.
+    /// Opens or creates the segment, reads the index, and compacts the journal if due.
     private func openSegment(_ session: Session) throws(MuxStoreError) -> JournalSegment {
         self.segment = nil
         try self.removeLeftovers()
@@ -180,7 +185,7 @@ extension Journal {
         return self.segment ?? segment
     }
 
-    /// Restores the index snapshot of the file, and reads the records after the snapshot.
+    /// Restores the index snapshot of the file, and reads the records that the snapshot does not cover.
     private func restoredSegment(of file: OpenFile, _ session: Session) throws(MuxStoreError) -> JournalSegment {
         let status = try self.fileSystem.status(of: file)
         let segment = JournalSegment(file: file, identity: status.identity)
@@ -227,7 +232,7 @@ extension Journal {
         }
     }
 
-    /// Removes the temporary files of killed processes; after a failure, the next opening tries again.
+    /// Removes temporary files and renamed folders of killed processes, as far as possible.
     func removeLeftovers() throws(MuxStoreError) {
         let names = try self.fileSystem.names(in: self.layout.root)
         self.removeTrash(among: names)

@@ -3,8 +3,8 @@ import Foundation
 /// The synchronous core of a ``JournalStore``: blocks, and is used by a single thread at a time.
 ///
 /// Several processes share a folder. A process holds the file lock while writing records or scanning the
-/// records of other processes, and first checks that its open files are still the files at the paths. Single
-/// records, and folders without write permission, are read without the lock.
+/// records of other processes. With the lock, the process first checks that no other process has replaced or
+/// removed the files. Single records, and folders without write permission, are read without the lock.
 ///
 /// A class, because the optimizer of Swift 6.3.1 crashes on a struct with mutating members that throw typed
 /// errors inside an actor ("Instruction does not dominate all uses!").
@@ -24,7 +24,7 @@ final class Journal {
     let digest: @Sendable (MuxStoreKey) -> EntryDigest
     /// The limit of the folder's size in bytes; `nil` for no limit.
     let byteLimit: Int64?
-    /// The minimum number of new records before the index snapshot is written again.
+    /// The number of new records below which no index snapshot is written.
     let indexFloor: Int
     var statistics = JournalStore.Statistics()
     var lockFile: OpenFile?
@@ -32,15 +32,15 @@ final class Journal {
     var segment: JournalSegment?
     /// The greatest session number seen; not decreased if another process removes the folder.
     var lastEpoch: UInt64 = 0
-    /// The identity of the store if the last check found entries; otherwise `nil`.
+    /// The identity of the store, while the store is known to have entries; detects a loss of the entries.
     var filledStore: UInt64?
-    /// Whether the segment was opened for reading only, without the lock.
+    /// Whether the segment is opened for reading only, without the lock.
     var isReadOnly = false
-    /// The maximum duration of a call's wait for the lock.
+    /// The maximum duration of a single wait for the lock.
     let lockPatience: Duration
     /// The wall clock, which determines when entries become unusable.
     private let wallTime: @Sendable () -> Date
-    /// The continuing lock wait of a call that has timed out.
+    /// The last lock wait that timed out; the wait continues on another thread until the lock is free.
     private var abandonedWait: LockWait?
 
     /// The maximum number of attempts to lock a folder that is repeatedly removed and created again.
@@ -64,7 +64,7 @@ final class Journal {
         self.digest = digest
     }
 
-    /// The wall-clock time in seconds since 1970; 0 for earlier times.
+    /// The wall-clock time in whole seconds since 1970, clamped to 32 bits.
     var second: UInt32 {
         let seconds = self.wallTime().timeIntervalSince1970
         guard seconds > 0 else { return 0 }
@@ -73,7 +73,7 @@ final class Journal {
 
     // MARK: - Reading
 
-    /// The number of the current session; before other calls, creates no file in a folder without a store.
+    /// The number of the current session; as the first call, creates no file in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
         // If the store had entries, this call must detect a loss of the entries.
         guard self.session == nil, self.filledStore == nil,
@@ -85,15 +85,16 @@ final class Journal {
 
     /// The result of a lookup.
     enum Finding: Sendable {
-        /// The entry; `nil` without an entry.
+        /// The entry; `nil` if no valid entry was found.
         case entry(MuxStoredEntry?)
         /// The location of a large entry, which is not read yet.
         case large(JournalPlace)
     }
 
-    /// Looks up entries, and reads entries of at most `limit` bytes; counts as a use of the entries.
+    /// Looks up entries, and reads records of at most `limit` bytes; counts as a use of the entries.
     ///
-    /// If another process rewrites the journal during the call, the call reads the new file once.
+    /// If a record is invalid and another process has changed the journal, the call looks up the rest of
+    /// `names` in the changed journal, once.
     func find(
         _ names: [MuxStoreKey],
         upTo limit: Int64,
@@ -127,8 +128,8 @@ final class Journal {
 
     /// Looks up an entry like ``find(_:upTo:)``, without a wait for a lock or a record.
     ///
-    /// `nil` if the journal is not open, if another process has changed the journal, or if the entry is large
-    /// or not in the system's page cache.
+    /// `nil` if the journal is not open or was changed by another process, or if the record is large or
+    /// cannot be read from the system's page cache.
     ///
     /// Asks the system for the status of two files, which the system usually has in a cache.
     func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {
@@ -182,9 +183,11 @@ final class Journal {
 
     // MARK: - Writing
 
-    /// Saves `entries`, and evicts entries if the folder exceeds its limit.
+    /// Saves `entries`; evicts entries if the folder exceeds the size limit, or if the disk is full.
     ///
-    /// - Returns: The names and errors of refused or evicted entries among `entries`, possibly all.
+    /// Entries of an earlier session are dropped without an error.
+    ///
+    /// - Returns: The names and errors of the refused and evicted entries among `entries`.
     /// - Throws: An error that concerns all entries; then no entry counts as saved.
     func save(
         _ entries: [MuxStoredEntry],
@@ -225,7 +228,7 @@ final class Journal {
         self.noteFilled()
         self.statistics.evicted += oversized.count + evicted
         refused += written.prefix(evicted).map { ($0.name, .noRoom) }
-        // The append may have compacted the journal and evicted more.
+        // The write or the compaction may have evicted more entries.
         guard self.statistics.compactions != compactions else { return refused }
         let now = self.wallTime()
         for entry in written.dropFirst(evicted) where self.segment?.index[self.digest(entry.name)] == nil {
@@ -236,8 +239,10 @@ final class Journal {
         return refused
     }
 
-    /// The valid entries of the session, one entry for each name, ordered by fetch time: oldest entries are
-    /// evicted first.
+    /// Selects the valid entries of the session, one entry for each digest, and adds refused entries to
+    /// `refused`.
+    ///
+    /// The result is ordered by fetch time, because the oldest entries are evicted first.
     private func arranged(
         _ entries: [MuxStoredEntry],
         in session: Session,
@@ -268,7 +273,10 @@ final class Journal {
         return arranged.sorted { $0.entry.fetchedAt < $1.entry.fetchedAt }
     }
 
-    /// Whether another process saved a newer value, or changes of tags, that this process has not read.
+    /// Whether the journal has a newer value, or changes of tags, that this process has neither read nor
+    /// written.
+    ///
+    /// Reads the header of the record. A record that cannot be read does not count.
     private func hasNewer(
         than entry: MuxStoredEntry,
         _ digest: EntryDigest,
@@ -319,17 +327,19 @@ final class Journal {
             try self.fileSystem.move(self.layout.journal, to: self.layout.trash(.random(in: .min ... .max)))
             try self.fileSystem.synchronizeFolder(self.layout.root)
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSuchFile) {
-            // The folder has no journal, but an interrupted sign-out may have left a renamed journal.
+            // The folder has no journal, but an interrupted removal may have left a renamed journal.
         } catch .fileSystem(.rename, code: POSIXFileSystem.noSpace),
             .fileSystem(.rename, code: POSIXFileSystem.overQuota)
         {
             try self.removeFiles()
         }
-        // The entries are already removed; files that cannot be deleted now are deleted at the next opening.
+        // The entries are already removed; the next opening tries again to delete remaining files.
         self.removeTrash(among: (try? self.fileSystem.names(in: self.layout.root)) ?? [])
     }
 
-    /// Deletes the folders that sign-outs renamed, as far as possible; `names` are the names in the folder.
+    /// Deletes the folders that ``removeEverything()`` renamed, as far as possible.
+    ///
+    /// - Parameter names: The names in the store's folder.
     func removeTrash(among names: [String]) {
         for name in names where JournalLayout.isTrash(name) {
             try? self.fileSystem.removeTree(FilePath.join(self.layout.root, name))
@@ -351,7 +361,7 @@ final class Journal {
                 segment.needsLineBreak ? [0x0a] : []
             }
         do {
-            // A single append of all bytes; the lock excludes records of other processes in between.
+            // The lock excludes records of other processes between the parts of an incomplete append.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {
@@ -378,7 +388,8 @@ final class Journal {
         self.writeIndexIfDue()
     }
 
-    /// Flushes the file's content to disk, then the names of the file and the folder, unless already flushed.
+    /// Flushes the file's content to disk; the first call for `segment` also flushes the names of the file
+    /// and of the journal's folder.
     func synchronize(_ segment: JournalSegment) throws(MuxStoreError) {
         try self.fileSystem.synchronize(segment.file)
         guard !segment.isNameSynchronized else { return }
@@ -393,7 +404,8 @@ final class Journal {
         DurableFile(JournalLayout.sessionName, in: self.layout.root, fileSystem: self.fileSystem)
     }
 
-    /// Excludes other processes until ``unlock()``.
+    /// Takes the folder's lock until ``unlock()``: excludes other processes, and other stores of this
+    /// process.
     func lock() throws(MuxStoreError) {
         for _ in 0..<Self.lockAttempts {
             let file =
@@ -402,7 +414,7 @@ final class Journal {
                 }
             self.lockFile = file
             if self.abandonedWait != nil, try !self.isPresent(file) {
-                // The folder was created again: the abandoned wait is for the old lock file.
+                // The lock file was removed: the abandoned wait is for the removed file.
                 (self.abandonedWait, self.lockFile, self.session, self.segment) = (nil, nil, nil, nil)
                 continue
             }
@@ -437,7 +449,7 @@ final class Journal {
         throw .fileSystem(.lock, code: POSIXFileSystem.wouldBlock)
     }
 
-    /// Releases the lock, and closes the lock file: an idle store has no descriptor except the segment's.
+    /// Releases the lock, and closes the lock file to save a descriptor.
     func unlock() {
         guard let file = self.lockFile else { return }
         self.lockFile = nil
