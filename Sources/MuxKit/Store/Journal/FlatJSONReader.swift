@@ -1,6 +1,7 @@
 import Foundation
 
-/// Reads the fields of a JSON object of strings, numbers and nulls; stops at any other value.
+/// Reads the fields of a JSON object of strings, numbers and nulls, without white space; stops at any other
+/// content.
 ///
 /// Accepts any bytes, and does not recurse.
 struct FlatJSONReader {
@@ -113,7 +114,7 @@ struct FlatJSONReader {
     }
 
     /// The bytes of a string with resolved escapes; `nil` for an invalid escape, and for a `\u` escape of a
-    /// character other than a control character.
+    /// character above U+001F.
     private func unescaped(_ range: Range<Int>) -> [UInt8]? {
         var result: [UInt8] = []
         var index = range.lowerBound
@@ -127,7 +128,7 @@ struct FlatJSONReader {
             let letter = self.bytes[index + 1]
             index += 2
             if letter == UInt8(ascii: "u") {
-                // ``JSONText`` writes only control characters in this form.
+                // ``JSONText`` writes only characters up to U+001F in this form.
                 let digits = self.bytes[index..<min(index + 4, range.upperBound)]
                 guard digits.count == 4, let code = UInt8(String(decoding: digits, as: UTF8.self), radix: 16),
                     code < 0x20
@@ -174,7 +175,7 @@ enum JSONText {
         if let text { self.append(text, to: &bytes) } else { bytes += "null".utf8 }
     }
 
-    /// Appends a finite number in the shortest form with the same value.
+    /// Appends a finite number with the fewest digits that identify the value.
     static func append(_ number: Double, to bytes: inout [UInt8]) {
         let text = number.description
         bytes += text.hasSuffix(".0") ? text.utf8.dropLast(2) : text.utf8[...]

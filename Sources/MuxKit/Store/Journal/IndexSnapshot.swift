@@ -4,8 +4,8 @@ import Foundation
 ///
 /// A checksummed line of JSON, then five little-endian 64-bit numbers per entry, least recently used first:
 /// the digests of domain and key, the offset, the length with ``JournalIndex/Location/usableUntil`` in the
-/// upper half, and the session number. The reader returns `nil` for damaged bytes. A wrongly accepted
-/// snapshot causes misses, not wrong values, because every load verifies the entry.
+/// upper half, and the session number. The reader returns `nil` for damaged bytes. Every load verifies the
+/// record, so even a wrongly accepted snapshot never causes a value of another name.
 package struct IndexSnapshot: Sendable, Equatable {
     /// Identifies the journal of a snapshot, and the state of the journal at the time of the snapshot.
     package struct Anchor: Sendable, Equatable {
@@ -75,7 +75,7 @@ package struct IndexSnapshot: Sendable, Equatable {
 
     // MARK: - Reading
 
-    /// Reads a snapshot; `nil` if the snapshot is damaged.
+    /// Reads a snapshot; `nil` if the snapshot is damaged, or of a later version.
     package init?(_ bytes: [UInt8]) {
         // The first line takes fewer than 1,024 bytes.
         guard let end = bytes.prefix(1024).firstIndex(of: Self.lineBreak),
@@ -105,7 +105,7 @@ package struct IndexSnapshot: Sendable, Equatable {
         )
     }
 
-    /// Reads the rows; `nil` if the digest differs, or if a row is outside the covered part.
+    /// Reads the rows; `nil` if the digest differs, or if a row is invalid.
     private static func rows(
         _ bytes: [UInt8],
         from start: Int,
@@ -113,7 +113,8 @@ package struct IndexSnapshot: Sendable, Equatable {
         covered: Int64,
         digest: UInt64
     ) -> [JournalIndex.Location]? {
-        // Reads whole words, because a large index has a million words; the caller has checked the length.
+        // Reads whole words, because a large index may have a million words; the caller has checked the
+        // length.
         unsafe bytes[start...].withUnsafeBytes { buffer -> [JournalIndex.Location]? in
             guard count * Self.rowSize <= buffer.count else { return nil }
             var hash = FNV()
@@ -156,7 +157,7 @@ extension Journal {
         DurableFile(JournalLayout.indexName, in: self.layout.journal, fileSystem: self.fileSystem)
     }
 
-    /// Writes a snapshot if enough records are new; call with the lock held.
+    /// Writes a snapshot if due; call with the lock held.
     func writeIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
             segment.recordsSinceSnapshot >= max(self.indexFloor, segment.index.count / 8),
@@ -180,7 +181,8 @@ extension Journal {
         }
     }
 
-    /// Restores the index from a snapshot of this journal; the caller reads the records after the snapshot.
+    /// Restores the index from the snapshot, if the snapshot matches the journal; the caller reads the other
+    /// records.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
         // An entry takes less space in the snapshot than in the journal.
         guard let content = try? self.indexFile.open(atMost: max(size, DurableFile.usualMaximum))?.content else {

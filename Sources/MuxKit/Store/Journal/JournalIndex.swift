@@ -35,10 +35,10 @@ package struct JournalIndex: Sendable {
             set { self.use = newValue << 1 | self.use & 1 }
         }
 
-        /// Whether this process wrote or read the record.
+        /// Whether this process is known to have written or read the record.
         ///
-        /// If `false`, another process may have written a newer entry. A save then compares the fetch times
-        /// of the two entries before the save replaces the record.
+        /// If `false`, the record may be newer than an entry of this process: a save reads the header of the
+        /// record before the save replaces the record.
         package var wasAccessedHere: Bool {
             get { self.use & 1 == 1 }
             set { self.use = self.use & ~1 | (newValue ? 1 : 0) }
@@ -52,7 +52,7 @@ package struct JournalIndex: Sendable {
     /// The number of all uses; each use gets the next number as ``Location/lastUse``.
     private var uses: UInt64 = 0
 
-    /// Random per index, so an attacker cannot choose keys with colliding hashes.
+    /// Random per index, so that the hashes of chosen digests are not predictable.
     private let multiplier = UInt64.random(in: .min ... .max) | 1
 
     /// The bytes of all live records.
@@ -121,7 +121,7 @@ package struct JournalIndex: Sendable {
         self.places.remove(at: position) { Self.hash(rows[$0].digest, multiplier) }
     }
 
-    /// Adds a live record as the most recently used record.
+    /// Adds or replaces a live record as the most recently used record.
     package mutating func insert(_ location: Location) {
         self.uses += 1
         var location = location
@@ -137,7 +137,7 @@ package struct JournalIndex: Sendable {
         self.rows.append(location)
     }
 
-    /// Marks the record as used, and as accessed by this process.
+    /// Marks the live record, if any, as used, and as accessed by this process.
     package mutating func touch(_ digest: EntryDigest) {
         self.uses += 1
         guard let hit = self.find(digest) else { return }
@@ -170,18 +170,19 @@ final class JournalSegment {
     let file: OpenFile
     let identity: FileStatus.Identity
     var index = JournalIndex()
-    /// The end of the part of the file that was read; each record in this part is in the index or dead.
+    /// The end of the part of the file that this process has read or written.
     var end: Int64 = 0
     /// Whether the file lacks a final line break.
     var needsLineBreak = false
-    /// Whether the file has records of a later version; no compaction runs, which would lose such records.
+    /// Whether the file has records of a later version; no compaction runs, because a compaction would lose
+    /// such records.
     var holdsNewer = false
     /// Whether a rewrite is due, regardless of the number of dead bytes.
     ///
     /// Examples: the file has damage, records of earlier sessions or of other stores, or many unusable
     /// entries.
     var isRewriteRequired = false
-    /// Whether this process flushed the file's name to disk.
+    /// Whether ``Journal/synchronize(_:)`` has flushed the file's name to disk.
     var isNameSynchronized = false
 
     init(file: OpenFile, identity: FileStatus.Identity) {
@@ -193,11 +194,13 @@ final class JournalSegment {
     var generation: UInt64?
     /// The offset of the last record that was applied.
     var lastOffset: Int64 = 0
-    /// The number of records applied since the last attempt to write an index snapshot.
+    /// The number of records that were applied to the index since the last attempt to write a snapshot, or
+    /// since the opening of the file.
     var recordsSinceSnapshot = 0
     /// The size of the index snapshot in bytes, as far as this process knows.
     var snapshotBytes: Int64 = 0
-    /// The replaced and removed records with values in the file; `nil` before the first removal.
+    /// The replaced and removed records with values in the file; `nil` before the first removal from the
+    /// file.
     var deadRecords: [EntryDigest: [JournalIndex.Location]]?
 
     /// Whether the file may have dead records.

@@ -29,7 +29,7 @@ package struct JournalLayout: Sendable {
         self.segment + "." + Hex.text(of: unique) + Self.temporarySuffix
     }
 
-    /// A path to which the folder of a journal's records is renamed before its deletion.
+    /// A path to which the folder of the records is renamed before the deletion.
     package func trash(_ unique: UInt64) -> String {
         FilePath.join(self.root, Self.trashPrefix + Hex.text(of: unique))
     }
@@ -49,14 +49,14 @@ struct JournalPlace: Sendable {
     let format: RecordCodec
     let fileSystem: any FileSystem
 
-    /// The record's bytes; `nil` unless all bytes are in the system's memory.
+    /// The record's bytes; `nil` if the system cannot read all bytes from memory.
     func recordInMemory() -> [UInt8]? {
         let count = Int(self.location.byteCount)
         let bytes = self.fileSystem.readPromptly(self.file, at: self.location.offset, count: count)
         return bytes.flatMap { $0.count == count ? $0 : nil }
     }
 
-    /// Reads the entry; `nil` for a damaged entry.
+    /// Reads the entry; `nil` if the record is not valid.
     func read() throws(MuxStoreError) -> MuxStoredEntry? {
         let count = Int(self.location.byteCount)
         return self.format.entry(in: try self.fileSystem.readAll(self.file, at: self.location.offset, count: count))

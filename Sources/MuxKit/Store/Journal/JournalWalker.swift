@@ -7,7 +7,7 @@ package struct JournalWalker {
         case record(RecordHeader, offset: Int64, count: Int64)
         /// A region of lines that are not part of a valid record; reported once for each region.
         case damage
-        /// A record of a later version; its further lines are skipped.
+        /// A record of a later version; the scan skips the further lines of the record.
         case newer
     }
 
@@ -18,9 +18,9 @@ package struct JournalWalker {
         case newer
     }
 
-    /// The start of the next step; after the scan, the end of the last complete record or line.
+    /// The start of the next step; after the scan, the end of the bytes that an append must keep.
     package private(set) var position: Int64
-    /// Whether the bytes between ``position`` and the end of the file are an incomplete record.
+    /// Whether the bytes between ``position`` and the end of the file are an incomplete record or line.
     package private(set) var endsTorn = false
     /// Whether a record can be appended without a line break before the record.
     package private(set) var endsWithLineBreak = true
@@ -68,7 +68,7 @@ package struct JournalWalker {
             case nil: break
             }
             self.position = end
-            // An append adds a missing line break, which is read as an empty line.
+            // An append adds a missing line break, which may form an empty line.
             if !line.isEmpty, self.enterDamage() { return .damage }
         }
         return nil

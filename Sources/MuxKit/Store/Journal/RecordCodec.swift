@@ -31,7 +31,7 @@ package struct RecordCodec: Sendable {
 
     // MARK: - Writing
 
-    /// Appends the two lines of an entry.
+    /// Appends the two lines of an entry; after an error, `bytes` may end with a part of a line.
     package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> RecordHeader {
         try Self.check(entry)
         let frame = RecordHeader(
@@ -149,8 +149,8 @@ package struct RecordCodec: Sendable {
         return RecordHeader(rest)
     }
 
-    /// Reads the header of an entry, as an entry with an empty payload; `nil` if the header is damaged or
-    /// incomplete, of another kind, or of another store.
+    /// Reads the header of an entry, as an entry with an empty payload, without a check of the payload; `nil`
+    /// if the header is damaged or incomplete, of another kind, or of another store.
     package func entryWithoutPayload(in record: [UInt8]) -> MuxStoredEntry? {
         self.header(of: record).flatMap { $0.fields.entry($0.frame, payload: Data()) }
     }

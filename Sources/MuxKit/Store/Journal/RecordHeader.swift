@@ -126,7 +126,7 @@ package struct RecordHeader: Sendable, Equatable {
         )
     }
 
-    /// Reads the optional field `until`; 0 if the field is missing or out of range.
+    /// Reads the optional field `until`; 0 if the field is missing or invalid.
     private static func usableUntil(_ rest: ArraySlice<UInt8>) -> UInt32 {
         guard rest.starts(with: self.usableUntil) else { return 0 }
         let digits = rest.dropFirst(self.usableUntil.count).prefix(11).prefix { $0 != UInt8(ascii: ",") }
