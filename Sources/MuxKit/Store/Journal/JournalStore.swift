@@ -4,60 +4,58 @@ public import Foundation
 /// Stores entries on disk, as human-readable lines of JSON.
 ///
 /// A save appends to a single file. A load first reads the records that other processes appended, then reads
-/// a single record and verifies the record's checksums. The first call opens the folder; after a failure, the
-/// next call tries again.
+/// the record of the entry and verifies the record's checksums. The first access opens the folder; after a
+/// failure, the next access tries again.
 ///
 /// **Bounds.** If the folder exceeds the size limit, the store evicts the least recently used entries down to
-/// three quarters of the limit; ``JournalStore/Statistics/evicted`` counts evictions. Loads and saves of this
-/// process count as uses; entries that this process has not used are ordered as on disk. The folder may
-/// exceed the limit in two cases:
+/// about three quarters of the limit; ``JournalStore/Statistics/evicted`` counts evictions. Loads and saves
+/// of this process count as uses; entries that this process has not used are ordered as on disk. The folder
+/// may exceed the limit for a time, for example during a save or after a failed rewrite. Records of a newer
+/// version of the library stay unchanged, even if the folder exceeds the limit.
 ///
-/// - A rewrite fails. The failure is counted, and the next save tries again.
-/// - The folder has records of a newer version of the library. Such records stay unchanged.
-///
-/// **Unusable entries.** Opening the folder and rewriting the journal drop entries past
-/// ``MuxStoredEntry/usableUntil``. If unusable entries exist, opening rewrites the journal if these entries
-/// take an eighth of the file, or if the file has at most 64 KB.
+/// **Unusable entries.** Opening a writable folder and rewriting the journal drop entries past
+/// ``MuxStoredEntry/usableUntil``. Opening also rewrites the journal if such entries take a considerable part
+/// of the file.
 ///
 /// **Full disk.** A save without free disk space first removes dispensable files, then rewrites the journal
 /// without dead records, then evicts the least recently used entries. If the disk has no room for a second
-/// copy of the live records, up to 64 MB are held in memory while the file is empty, and other entries are
-/// evicted: if the process is killed at that moment, the entries are lost. Removals and sign-outs need no
-/// space.
+/// copy of the live records, the store holds up to 64 MB of the records in memory while the file is empty,
+/// and evicts the other entries. If the process is killed at that moment, all entries are lost. Removals and
+/// sign-outs do not depend on free space: both free space in the folder, if necessary.
 ///
 /// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` erase values, including
-/// replaced values: no byte of an erased value stays in the folder. The bytes are overwritten with a zero and
-/// spaces, or the journal is rewritten. The first removal after an opening scans a journal with dead records.
-/// Without a removal, a replaced value stays on disk until the next compaction; names, tags and validators of
-/// removed entries may stay as well. Compaction, a rewrite without dead records, is due when the dead records
-/// take more space than the live records, and more than 64 KB; or when the file has damage, or records of
-/// earlier sessions.
+/// replaced values, from the files: the store overwrites the bytes with a zero and spaces, or rewrites the
+/// journal. The first removal after an opening scans a journal with dead records. A value that was replaced,
+/// but not removed, stays on disk until the next compaction, as may names, tags and validators of removed
+/// entries. Compaction rewrites the journal without dead records, for example when the dead records take more
+/// space than the live records, and more than 64 KB.
 ///
-/// **Deleted files.** If the files of an open store are deleted, the next call detects the loss, and creates
-/// the missing files. An idle store has a single open file descriptor, not counting a folder watch.
+/// **Deleted files.** If the files of an open store are deleted, the next access creates the missing files;
+/// ``JournalStore/Statistics/losses`` counts losses of entries. Between calls, a store usually has a single
+/// open file descriptor, and another for a folder watch.
 ///
-/// **Concurrent calls** run serially, on the store's queue, with three exceptions: large values are read
-/// concurrently; a small value in the system's page cache is read on the caller's thread if no other call
-/// runs; ``peekSessionEpoch()`` reads the session file on the caller's thread.
+/// **Concurrent calls** run serially, on the store's queue, with two kinds of exceptions. Large values are
+/// read concurrently. ``check(_:)``, ``peekSessionEpoch()`` and some reads of small values in the system's
+/// page cache run on the caller's thread.
 ///
-/// Several processes, such as an app and its extensions, may share a folder; the smallest limit of the
-/// processes applies. If another process is stopped or busy while holding the folder's lock, a call waits one
-/// second for the lock, and later calls fail at once until the release of the lock; a failed load is a miss.
+/// Several processes, such as an app and its extensions, may share a folder; each process evicts entries
+/// beyond the limit of its own store. If another process is stopped or busy while holding the folder's lock,
+/// a call that needs the lock fails after a second, and later such calls fail at once until the lock is free.
 ///
-/// **Cancellation.** A call that has begun runs to its end.
+/// **Cancellation.** A call that has begun runs to its end, except a call of ``sessionWatch``.
 ///
 /// **On disk.** If a process is killed at any point, the store returns the old entry, the new entry, or
-/// `nil`; never a mixture. Only the owner can read the files, and no file is named after a key. A large store
-/// also has an index snapshot. If the snapshot is missing or does not match the journal, the index is rebuilt
-/// from the journal; every load verifies the entry. A folder without write permission, such as a folder in an
-/// app's bundle, is read without a lock and without an attempt to write; saves throw the error of the file
-/// system.
+/// `nil`; never a mixture. The files have mode 0600, and no file is named after a key. A large store also has
+/// an index snapshot. If the snapshot is missing or does not match the journal, the store rebuilds the index
+/// from the journal. A folder without write permission, such as a folder in an app's bundle, is read without
+/// a lock; saves throw the error of the file system.
 ///
 /// **After a failure** no entry of the failed call counts as saved, except the entries that a
-/// ``MuxStoreError/PartialSave`` does not list. The next call does not depend on the failed call.
+/// ``MuxStoreError/PartialSave`` does not list.
 public actor JournalStore: MuxStore {
     private let executor = DiskExecutor(label: "MuxKit.JournalStore")
-    /// Used by one call at a time; ``loadPromptly(_:)`` returns `nil` while the journal is in use.
+    /// Used by a single call at a time; ``loadPromptly(_:)`` returns `nil` while another call uses the
+    /// journal.
     private nonisolated let journal: Locked<Journal>
     private nonisolated let clock: Locked<@Sendable () -> Date>
     private nonisolated let layout: JournalLayout
@@ -65,7 +63,6 @@ public actor JournalStore: MuxStore {
     private nonisolated let watchesFolder: Bool
     /// The folder, which may have no usable path.
     package nonisolated let folder: StoreFolder?
-    /// The problems of the folder.
     package nonisolated let problems: StorageProblems?
 
     /// The executor of the store's blocking calls.
@@ -79,16 +76,16 @@ public actor JournalStore: MuxStore {
 
     /// Makes a store in `directory`, which must have no other use; opens no file.
     ///
-    /// An app and its extensions share entries in a folder of their app group.
+    /// An app and its extensions can share entries in a folder of the app group.
     ///
     /// - Parameters:
     ///   - directory: The folder; created on first use.
-    ///   - byteLimit: The maximum size of the folder in bytes after a save; `nil` for no limit. During a save
-    ///     the folder may exceed the limit by the appended records and a rewritten copy of the live records.
+    ///   - byteLimit: The size limit of the folder in bytes; `nil` for no limit. During a save the folder may
+    ///     exceed the limit by the appended records and a rewritten copy of the live records.
     ///   - watchesFolder: Whether the store watches the folder. Sign-outs by other processes with the same
-    ///     folder then take effect within milliseconds, and not only at the next disk access. The watch takes
-    ///     a file descriptor, and on Linux an inotify instance of the user. If the system refuses the watch,
-    ///     the parameter has no effect. The store recreates a watched folder after a removal.
+    ///     folder then usually take effect within milliseconds. Without a watch, or if the system refuses the
+    ///     watch, sign-outs take effect at the next disk access. The watch takes a file descriptor, and on
+    ///     Linux an inotify instance of the user. The store recreates a watched folder after a removal.
     public init(directory: URL, byteLimit: Int? = 100_000_000, watchesFolder: Bool = false) {
         self.init(StoreFolder(directory), byteLimit: byteLimit, watchesFolder: watchesFolder)
     }
@@ -126,21 +123,21 @@ public actor JournalStore: MuxStore {
         )
     }
 
-    /// The number of the current session; 0 before the first sign-out.
+    /// The number of the current session; 0 in a new store.
     ///
     /// - Throws: ``MuxStoreError``.
     public func sessionEpoch() throws -> UInt64 {
         try self.journal.withLock { journal throws(MuxStoreError) in try journal.sessionEpoch() }
     }
 
-    /// The number in the session file; `nil` if the number cannot be determined.
+    /// The number in the session file; 0 without a store, `nil` if the number cannot be read.
     ///
     /// Blocks the caller during the read of a small file; creates no file.
     public nonisolated func peekSessionEpoch() -> UInt64? {
         (try? Journal.epochOnDisk(self.layout, self.fileSystem)) ?? nil
     }
 
-    /// Waits for a sign-out by another process, if the store watches its folder.
+    /// Waits until the session number is greater than `epoch`; `nil` if the store does not watch the folder.
     public nonisolated var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? {
         guard self.watchesFolder else { return nil }
         return { try await self.nextSession(after: $0) }
@@ -158,7 +155,7 @@ public actor JournalStore: MuxStore {
                 if present > epoch { return present }
             }
             try Task.checkCancellation()
-            // The folder was removed.
+            // The folder was removed or renamed.
             try self.fileSystem.makeFolders(self.layout.root)
         } while true
     }
@@ -174,8 +171,8 @@ public actor JournalStore: MuxStore {
     /// session.
     ///
     /// - Throws: ``MuxStoreError`` if the folder cannot be read now.
-    /// - Complexity: O(1); reads a single record. The first call reads the index snapshot and the records
-    ///   after the snapshot.
+    /// - Complexity: O(1), without changes by other processes: reads a single record. The first call reads
+    ///   the index.
     public func load(_ name: MuxStoreKey) async throws -> MuxStoredEntry? {
         try await self.load([name]).first ?? nil
     }
@@ -184,7 +181,7 @@ public actor JournalStore: MuxStore {
     /// earlier session.
     ///
     /// - Throws: ``MuxStoreError`` if the folder, or one of the entries, cannot be read now.
-    /// - Complexity: O(*n*), and a single check for changes of other processes.
+    /// - Complexity: O(*n*), without changes by other processes.
     public func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?] {
         let findings = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.find(names, upTo: Self.concurrentSize)
@@ -222,17 +219,17 @@ public actor JournalStore: MuxStore {
     /// - Throws: ``MuxStoreError``.
     public nonisolated func check(_ entry: MuxStoredEntry) throws { try RecordCodec.check(entry) }
 
-    /// Saves `entries` in a single write; returns after the write has the given durability.
+    /// Saves `entries` together; returns after the write has the given durability.
     ///
     /// If `entries` together exceed the size limit, the most recently fetched entries are saved; the others
-    /// count as evicted, and older versions of evicted entries are removed. A value of another process that
-    /// was fetched later, and that this process has not read, is kept. Entries of an earlier session are
-    /// dropped.
+    /// count as evicted, and older versions of evicted entries are removed. A value that was fetched later,
+    /// and that this process has neither read nor saved, is kept. Entries of an earlier session are dropped
+    /// without an error.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and all others were: the error
-    ///   of an unsaved entry is ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the reason why the
-    ///   entry cannot be stored. ``MuxStoreError`` if no entry counts as saved; the written bytes are then
-    ///   removed, if possible.
+    /// - Throws: ``MuxStoreError/PartialSave`` with the unsaved entries, if the other entries count as saved:
+    ///   the error of an unsaved entry is ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the
+    ///   reason why the entry cannot be stored. ``MuxStoreError`` if no entry counts as saved; the written
+    ///   bytes are then removed, if possible.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
         let refused = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.save(entries, durability)
@@ -263,7 +260,7 @@ public actor JournalStore: MuxStore {
     /// Removes every entry of every domain, durably; the session epoch stays.
     ///
     /// - Throws: ``MuxStoreError``.
-    /// - Complexity: A single rename; the files are deleted after the rename.
+    /// - Complexity: O(1): renames a folder, and deletes a few files.
     public func removeEverything() throws {
         try self.journal.withLock { journal throws(MuxStoreError) in try journal.removeEverything() }
     }
@@ -322,9 +319,11 @@ extension JournalStore: FolderStore {
 extension JournalStore {
     /// Counters of a store since its creation.
     public struct Statistics: Sendable, Equatable {
-        /// Damaged records and session files, records of another store, and colliding digests of names.
+        /// Damaged parts of the journal, damaged session files, records of another store, and colliding
+        /// digests of names.
         ///
-        /// Each such record is a miss; each damaged session file ends the session.
+        /// A load of such a record is a miss; a damaged session file ends the session. The same damage may
+        /// count again at a later read.
         public var damagedRecords = 0
 
         /// Bytes of incomplete records, which were truncated from the end of the journal.
@@ -335,10 +334,10 @@ extension JournalStore {
 
         /// Failed rewrites of the journal, and rewrites without a flush of the new file's name.
         ///
-        /// No entry is lost, and the store tries again.
+        /// Such a failure loses no entry, and the store tries again.
         public var failedCompactions = 0
 
-        /// Entries evicted by the size limit or on a full disk, least recently used first.
+        /// Entries evicted by the size limit or on a full disk.
         public var evicted = 0
 
         /// Index snapshots that were damaged or did not match the journal; the index was rebuilt.
