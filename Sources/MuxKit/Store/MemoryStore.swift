@@ -1,6 +1,4 @@
-/// Keeps entries in memory only, for tests and previews.
-///
-/// No call throws.
+/// Keeps entries in memory only, for tests and previews; no call throws.
 ///
 /// **Concurrent calls** take effect serially. **Cancellation** has no effect: no call suspends.
 public final class MemoryStore: MuxStore {

@@ -35,7 +35,7 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// Negative for entries with the library's own data, such as the last refresh.
     public var schemaVersion: Int
 
-    /// The session of the value; a store returns only entries of the current session or a later session.
+    /// The session of the value; a store does not return entries of earlier sessions.
     public var sessionEpoch: UInt64
 
     /// The wall-clock time of the fetch.
@@ -48,15 +48,16 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// no identifier.
     public var validator: String?
 
-    /// The duration after the time to live during which a stale value is returned while a fetch renews the
-    /// value; `nil` if the fetch gave no duration.
+    /// The duration after the time to live during which a request may return the stale value while a fetch
+    /// renews the value; `nil` if the fetch gave no duration.
     public var staleWhileRevalidate: Duration?
 
     /// The duration after the time to live during which a stale value may replace a failed fetch; `nil` if
     /// the fetch gave no duration.
     public var staleIfError: Duration?
 
-    /// The number of the domain's last refresh, or 0 for an earlier fetch; `nil` without a refresh.
+    /// The number of the domain's last refresh, or 0 if the fetch preceded the refresh; `nil` without a
+    /// refresh.
     ///
     /// A refresh of a domain makes all entries of the domain stale. A store must return the number unchanged.
     /// If the number is lost, wall-clock times, which may be wrong, decide whether the fetch preceded the
@@ -66,11 +67,11 @@ public struct MuxStoredEntry: Sendable, Equatable {
     /// The tags of the value; a store must return the tags and ``tagNumber`` unchanged.
     public var tags: [String]
 
-    /// The number of the last change of any tag before the fetch; `nil` without tags.
+    /// The number of the last change of any tag before the fetch; `nil` for an entry without tags.
     public var tagNumber: UInt64?
 
-    /// The wall-clock time after which only ``RequestOptions/cacheOnly`` and
-    /// ``RequestOptions/staleWhileRevalidate`` use the entry; `nil` if unlimited.
+    /// The wall-clock time after which only requests for a value of any age, such as
+    /// ``RequestOptions/cacheOnly``, use the entry; `nil` if unlimited.
     ///
     /// A store may drop the entry after this time, and may round the time up to whole seconds.
     public var usableUntil: Date?
@@ -112,18 +113,17 @@ public struct MuxStoredEntry: Sendable, Equatable {
 
 /// The durability of a completed write of a store.
 public enum MuxDurability: Sendable, Hashable {
-    /// The write survives a power cut: file and folder are synchronized first.
+    /// The write survives a power cut, as far as the store can flush data to the device.
     case full
 
     /// The write survives the end of the process, but not necessarily a power cut.
     case relaxed
 }
 
-/// Stores the entries of a repository between launches.
+/// Stores the entries of a repository.
 ///
-/// The library calls the mutating members of a store serially, and the loading members at any time, also
-/// concurrently with mutating members. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory;
-/// other stores need only the members of this protocol.
+/// A repository calls the mutating members of a store serially, and the loading members at any time, also
+/// concurrently with mutating members. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory.
 ///
 /// **Calling back.** An `async` member may call the repository of the store, or multiplexers of the
 /// repository, in the task of the member's call. A sign-out runs at once, but is refused in a call that
@@ -134,7 +134,7 @@ public enum MuxDurability: Sendable, Hashable {
 /// **On disk.** After a failed or interrupted ``save(_:durability:)`` a reader gets the old entry, the new
 /// entry, or `nil`. After an error of any member, no reader gets the value of another entry.
 public protocol MuxStore: Sendable {
-    /// The number of the current session; 0 before the first sign-out.
+    /// The number of the current session; 0 in a new store.
     ///
     /// - Throws: The read error. The library then treats the store as unreadable, not as empty.
     func sessionEpoch() async throws -> UInt64
@@ -146,11 +146,11 @@ public protocol MuxStore: Sendable {
     /// no longer than the read of a small file, and must not call the repository.
     func peekSessionEpoch() -> UInt64?
 
-    /// Suspends until the session number is greater than `epoch`, and returns the number.
+    /// Suspends until the session number is greater than `epoch`, and returns the number; `nil` if the store
+    /// cannot report sign-outs by other processes.
     ///
-    /// `nil` if the store cannot report sign-outs by other processes. The call must throw after a
-    /// cancellation of the task. After an error, the library calls again only after the next read from the
-    /// store.
+    /// The call must throw after a cancellation of the task. After an error, the library calls again only
+    /// after the next read from the store.
     var sessionWatch: (@Sendable (_ epoch: UInt64) async throws -> UInt64)? { get }
 
     /// Raises the session number to `epoch`, always durably, which invalidates entries of earlier sessions.
@@ -172,8 +172,8 @@ public protocol MuxStore: Sendable {
     /// A request for many keys calls this member with up to 128 names, and all keys of the call wait for the
     /// result. A call may have a single name. The default implementation loads the entries concurrently.
     ///
-    /// - Throws: The read error of any entry; then no entry of the call is used, and each entry is loaded
-    ///   separately.
+    /// - Throws: The read error of any entry; the library then uses no entry of the call, and a request for
+    ///   many keys loads each entry separately.
     func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]
 
     /// Checks that the store can keep `entry`, so an unsuitable entry fails alone; called concurrently.
@@ -186,7 +186,7 @@ public protocol MuxStore: Sendable {
     ///
     /// Entries of an ended session may be dropped; the caller reads ``sessionEpoch()`` after the save.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` if some entries were not saved, and the others count as saved.
+    /// - Throws: ``MuxStoreError/PartialSave`` with the unsaved entries, if the other entries count as saved.
     ///   After any other error no entry counts as saved, though some entries may have been saved. A
     ///   repository then saves parts of `entries` to isolate the failing entries, except after a
     ///   ``MuxStoreError`` that concerns the whole store, such as ``MuxStoreError/fileSystem(_:code:)``,
@@ -242,7 +242,7 @@ extension MuxStore {
     public func check(_ entry: MuxStoredEntry) throws {}
 }
 
-/// A store with entries in a folder.
+/// A store that may have a folder.
 package protocol FolderStore: MuxStore, ReportsProblems {
     /// The folder; `nil` without a folder.
     var folder: StoreFolder? { get }
@@ -263,7 +263,8 @@ package enum MuxStoreLocation {
 
     /// The folder "MuxKit" in the app's folder in the user's folder for `purpose`.
     ///
-    /// The app's folder has the bundle identifier or the process name as its name.
+    /// ``folderName(for:)`` of the bundle identifier, or of the process name, is the name of the app's
+    /// folder.
     ///
     /// The temporary folder is no substitute: all users share the temporary folder.
     ///

@@ -24,10 +24,11 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// A newer version of the library wrote the data; this version neither uses nor changes the data.
     case newerFormat
 
-    /// The store is full: newer entries took the space.
+    /// The store has no room for the entry.
     case noRoom
 
-    /// Another process saved a newer value of the entry.
+    /// The store has a newer value of the entry, which this process has not read, such as a value of another
+    /// process.
     case newerValue
 
     /// The URL has no usable file path.
@@ -36,7 +37,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// a user, a port, a query, a fragment, or a host other than `localhost`.
     case unusableURL
 
-    /// No default folder: neither the environment nor the password database names a home folder.
+    /// No default folder: the system names no folder for the user's files.
     case noFolder
 
     /// A user other than the current user and the superuser owns the folder or file, or the group or others
@@ -47,7 +48,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// nor removed the file or folder.
     case otherName
 
-    /// Whether the entry is the cause of the error, so a retry cannot succeed.
+    /// Whether the entry is the cause of the error, so a repetition with the same entry cannot succeed.
     var isPermanent: Bool {
         switch self {
         case .lineBreakInPayload, .entryTooLarge, .timeOutOfRange: true
@@ -66,7 +67,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
             """
     }
 
-    /// Whether the store is the cause of the error, so other entries fail as well.
+    /// Whether the store is the cause of the error, so other entries would fail as well.
     var concernsAll: Bool {
         switch self {
         case .fileSystem, .newerFormat, .unusableURL, .noFolder, .notPrivate, .otherName: true
@@ -76,9 +77,10 @@ public enum MuxStoreError: Error, Sendable, Hashable {
 }
 
 extension MuxStoreError {
-    /// Thrown by ``MuxStore/save(_:durability:)`` if some entries were not saved, and the others were.
+    /// Thrown by ``MuxStore/save(_:durability:)`` if some entries, or all, were not saved.
     ///
-    /// For stores that save entries separately, or have a limit: the other entries count as saved.
+    /// For stores that save entries separately, or have a limit. The other entries of the call count as
+    /// saved.
     ///
     /// ```swift
     /// func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
@@ -94,7 +96,7 @@ extension MuxStoreError {
         public struct Failure: Sendable {
             /// The entry's name.
             public let name: MuxStoreKey
-            /// The error of the encoder or the store.
+            /// The reason why the entry was not saved.
             public let error: any Error
 
             /// Makes a failure.
@@ -104,7 +106,7 @@ extension MuxStoreError {
             }
         }
 
-        /// The unsaved entries; all other entries of the call were saved.
+        /// The unsaved entries; all other entries of the call count as saved.
         public var failures: [MuxStoreError.PartialSave.Failure]
 
         /// Makes the error of a save that has not saved these entries.
@@ -127,7 +129,7 @@ extension MuxStoreError.PartialSave: LocalizedError, CustomStringConvertible, Cu
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// The number of unsaved entries, and the error of the first.
+    /// The number of unsaved entries, and the error of the first unsaved entry.
     public var errorDescription: String? {
         let count = self.failures.count
         let text = "\(count) \(count == 1 ? "entry was" : "entries were") not saved."
@@ -149,8 +151,8 @@ extension MuxStoreError: LocalizedError, CustomStringConvertible {
         case .entryTooLarge(let bytes): "The entry to store is too large (\(bytes) bytes)."
         case .timeOutOfRange: "The entry to store has no usable date or time to live."
         case .newerFormat: "The store was written by a newer version of the library."
-        case .noRoom: "The entry was not kept, because newer entries fill the store up to its limit."
-        case .newerValue: "The store has a newer value, which another process saved."
+        case .noRoom: "The entry was not kept, because the store has no room for the entry."
+        case .newerValue: "The entry was not saved, because the store has a newer value."
         case .unusableURL: "The URL of the folder has no usable file path. Pass an absolute file URL (URL(filePath:))."
         case .noFolder: "The user has no home folder for the files. Pass a directory."
         case .notPrivate:
@@ -175,7 +177,7 @@ extension MuxStoreError {
         case read
         /// Writing to a file.
         case write
-        /// Reading a file's size and identity.
+        /// Reading the status of a file, such as the size and the owner.
         case status
         /// Truncating a file.
         case truncate

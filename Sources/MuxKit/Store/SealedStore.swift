@@ -2,9 +2,9 @@ public import Foundation
 
 /// Encrypts the entries of another store.
 ///
-/// The other store receives values, validators and tags in encrypted form only. Names and times stay
-/// readable, because the other store needs names and times to find and expire entries. If names are secret,
-/// use a `cacheKey` and map keys that reveal nothing.
+/// The other store receives values, validators and tags in encrypted form only. Names, times and numbers,
+/// such as the schema version, stay readable: the other store needs names and times to find and expire
+/// entries. If names are secret, use a `cacheKey` and map keys that reveal nothing.
 ///
 /// ```swift
 /// let store = SealedStore(
@@ -14,16 +14,15 @@ public import Foundation
 /// )
 /// ```
 ///
-/// **Concurrent calls.** As with the other store; the closures are called concurrently, never on the
-/// cooperative pool.
+/// **Concurrent calls.** As with the other store; the closures are called concurrently, on threads of
+/// Dispatch.
 ///
 /// **Cancellation.** As with the other store; a closure that was called runs to the end.
 ///
 /// **On disk.** As with the other store; a sealed value is a JSON string of base64, without a line break.
 ///
 /// **After a failure.** An entry that cannot be decrypted, because of another key or tampering, is a miss,
-/// counted in ``JournalStore/Statistics/unopened``. The entry stays until an entry with the same name is
-/// saved, or the entry is removed.
+/// counted in ``JournalStore/Statistics/unopened``. The entry stays in the other store.
 public struct SealedStore: MuxStore {
     private let base: any MuxStore
     private let sealData: @Sendable (Data) throws -> Data
@@ -33,7 +32,7 @@ public struct SealedStore: MuxStore {
     /// Makes a store that seals the entries of `base`.
     ///
     /// - Parameters:
-    ///   - base: Stores the sealed entries; must have no other user.
+    ///   - base: Stores the sealed entries; the app must not use `base` directly.
     ///   - seal: Encrypts. If `seal` throws for an entry, only this entry is not saved.
     ///   - open: Decrypts the result of `seal`; throws after tampering or with another key.
     public init(
@@ -46,7 +45,7 @@ public struct SealedStore: MuxStore {
         self.openData = open
     }
 
-    /// The number of the current session; 0 before the first sign-out.
+    /// The number of the current session, in the other store.
     ///
     /// - Throws: The other store's error.
     public func sessionEpoch() async throws -> UInt64 { try await self.base.sessionEpoch() }
@@ -130,7 +129,8 @@ public struct SealedStore: MuxStore {
         return statistics
     }
 
-    /// Seals name, validator, tags and value together, so parts of different entries cannot be combined.
+    /// Seals name, validator, tags and value together, so these parts of different entries cannot be
+    /// combined.
     private func sealed(_ entry: MuxStoredEntry) throws -> MuxStoredEntry {
         var content = Array("{\"domain\":".utf8)
         JSONText.append(entry.name.domain, to: &content)
@@ -173,7 +173,7 @@ public struct SealedStore: MuxStore {
             MuxStoreKey(domain: domain, key: texts["key"]) == sealed.name
         else { return nil }
         var entry = sealed
-        // Tags outside the seal are not protected.
+        // Tags outside the seal may be forged, and are ignored.
         (entry.validator, entry.tags) = (texts["validator"], [])
         if let text = texts["tags"] {
             guard let tags = TagText.tags(text) else { return nil }
