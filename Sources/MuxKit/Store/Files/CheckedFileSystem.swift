@@ -8,7 +8,7 @@
 /// - A folder without support for synchronization (`EINVAL`, `ENOTSUP`, `EOPNOTSUPP`, `ENOSYS`) counts as
 ///   synchronized.
 ///
-/// Each problem is reported once, through ``StorageProblems``.
+/// Each refusal, and missing support for synchronization, is reported once, through ``StorageProblems``.
 package struct CheckedFileSystem: FileSystem {
     private let base: any FileSystem
     private let refusal: MuxStoreError?
@@ -76,8 +76,8 @@ package struct CheckedFileSystem: FileSystem {
         try self.admit()
         if let folder = FilePath.parent(of: path) { _ = try self.checkFolder(folder) }
         let file = try self.base.openFile(path, for: access)
-        // Checks the open file, because another file may take the path at any time. A file created by this
-        // call belongs to the user.
+        // Checks the open file, because another file may take the path at any time. With `create`, the file
+        // is new, and belongs to the user.
         if access != .create { try self.check(try self.base.status(of: file)) }
         return file
     }
@@ -180,7 +180,7 @@ package struct CheckedFileSystem: FileSystem {
     }
 }
 
-/// The problems of folders, each reported once.
+/// The problems of folders; a receiver gets each problem once.
 ///
 /// **Concurrent calls** are safe. A receiver is called on the thread that notes a problem or connects the
 /// receiver; the thread may hold locks.
@@ -195,7 +195,8 @@ package final class StorageProblems: Sendable {
 
     package init() {}
 
-    /// Reports a problem, unless it was noted before.
+    /// Notes a problem, and reports the problem to the receiver, if any, unless the same problem was noted
+    /// before.
     package func note(_ error: MuxStoreError) {
         let receiver = self.state.withLock { state -> (@Sendable (MuxStoreError) -> Void)? in
             guard !state.noted.contains(error) else { return nil }
@@ -205,7 +206,8 @@ package final class StorageProblems: Sendable {
         receiver?(error)
     }
 
-    /// Reports problems to `receiver`, beginning with the previously noted problems.
+    /// Reports problems to `receiver`, beginning with the previously noted problems; replaces the former
+    /// receiver.
     package func connect(_ receiver: @escaping @Sendable (MuxStoreError) -> Void) {
         let noted = self.state.withLock { state in
             state.receiver = receiver

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// A small file that is replaced atomically: written to a temporary file, then renamed.
+/// A file that is replaced atomically: written to a temporary file, then renamed.
 ///
 /// **On disk.** If a process is killed at any point, the file has the old content or the new content;
 /// ``removeLeftovers()`` removes the temporary file. **Concurrent calls** of several processes do not mix;
@@ -24,7 +24,7 @@ package struct DurableFile: Sendable {
 
     /// The file's content; `nil` for a missing file.
     ///
-    /// - Throws: ``MuxStoreError`` if the file exists, but cannot be read now.
+    /// - Throws: ``MuxStoreError`` if the file cannot be read now, or exceeds 16 MB.
     package func read() throws(MuxStoreError) -> Data? {
         guard let content = try self.open()?.content else { return nil }
         return Data(content)
@@ -53,6 +53,9 @@ package struct DurableFile: Sendable {
     ///
     /// The system may remove a folder of caches at any time: if the folder disappears during the write, the
     /// write is repeated, at most twice.
+    ///
+    /// - Throws: ``MuxStoreError``; if only the synchronization of the folder failed, the file has the new
+    ///   content.
     package func write(_ content: Data, durability: MuxDurability = .full) throws(MuxStoreError) {
         for _ in 1..<Self.maximumAttempts {
             do {

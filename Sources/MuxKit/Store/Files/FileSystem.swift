@@ -3,10 +3,9 @@ package import Foundation
 
 /// The file system calls of the library's stores.
 ///
-/// The calls block, so callers use a ``DiskExecutor`` or ``BlockingWork``. The exceptions run on the caller's
-/// thread: ``PromptStore``, ``MuxStore/peekSessionEpoch()`` and the first read of an outbox.
-/// Tests substitute an implementation that logs the calls, fails the n-th call, or ends the process at the
-/// n-th call.
+/// The calls block, so most callers use a ``DiskExecutor`` or ``BlockingWork``; a few short reads run on the
+/// caller's thread. Tests substitute an implementation that logs the calls, fails the n-th call, or ends the
+/// process at the n-th call.
 package protocol FileSystem: Sendable {
     /// Opens the file at `path`; a new file has mode 0600.
     func openFile(_ path: String, for access: FileAccess) throws(MuxStoreError) -> OpenFile
@@ -28,10 +27,11 @@ package protocol FileSystem: Sendable {
 
     func status(of file: OpenFile) throws(MuxStoreError) -> FileStatus
 
-    /// The status of `path`, without following a symbolic link; `nil` for a missing file.
+    /// The status of `path`, without following a symbolic link; `nil` for a missing file or parent folder.
     func status(at path: String) throws(MuxStoreError) -> FileStatus?
 
-    /// The status of `path`, or of the target of a symbolic link; `nil` for a missing file.
+    /// The status of `path`, or of the target of a symbolic link; `nil` for a missing file, target or parent
+    /// folder.
     func targetStatus(at path: String) throws(MuxStoreError) -> FileStatus?
 
     /// Whether the user may write to the folder, as far as the system tells without an attempt; `true` for a
@@ -40,10 +40,10 @@ package protocol FileSystem: Sendable {
 
     func truncate(_ file: OpenFile, to size: Int64) throws(MuxStoreError)
 
-    /// Returns when the file's content is on disk.
+    /// Flushes the file's content to disk.
     func synchronize(_ file: OpenFile) throws(MuxStoreError)
 
-    /// Returns when the names in the folder are on disk.
+    /// Flushes the names in the folder to disk.
     func synchronizeFolder(_ path: String) throws(MuxStoreError)
 
     /// Renames `path` to `other`, and replaces an existing file.
@@ -62,15 +62,14 @@ package protocol FileSystem: Sendable {
     /// - Returns: `false` if the name exists.
     func makeFolder(_ path: String) throws(MuxStoreError) -> Bool
 
-    /// Excludes the folder from backups and protects the files until the first unlock, if the system supports
-    /// this.
+    /// Excludes the folder from backups and protects the files until the device's first unlock, if the system
+    /// has these attributes.
     ///
-    /// Some file systems support neither attribute, so callers ignore the error. Called before the first
-    /// write.
+    /// Some file systems do not support the attributes, so callers ignore the error.
     func setStoreAttributes(_ path: String) throws(MuxStoreError)
 
-    /// Takes the lock of `file`, after waiting for the release by other processes and other open files of
-    /// this process.
+    /// Takes the lock of `file`; waits until no other process, and no other open file of this process, holds
+    /// the lock.
     func lock(_ file: OpenFile) throws(MuxStoreError)
 
     func unlock(_ file: OpenFile) throws(MuxStoreError)
@@ -190,11 +189,11 @@ package enum FileAccess: Sendable, Hashable {
 package enum FilePath {
     /// The path of a file URL, without ".", ".." and a trailing slash.
     ///
-    /// A path with ".." or below `/private` is looked up in the file system; before "..", symbolic links are
-    /// resolved.
+    /// The path of a URL with ".." or below `/private` depends on the existing files. Foundation resolves a
+    /// symbolic link before "..", or removes `/private`, only if the resulting path exists.
     ///
-    /// Every path of the library comes from this function. `URL.path` is not used: the property is "" or "/"
-    /// for a URL without a usable path, so different URLs would name the same folder.
+    /// Stores do not use `URL.path`: the property is "" or "/" for a URL without a usable path, so different
+    /// URLs would name the same folder.
     ///
     /// - Parameter url: A file URL, which may be relative to another URL.
     /// - Returns: An absolute path other than the root.
@@ -320,7 +319,7 @@ package final class OpenFile: Sendable {
 /// taken.
 final class LockWait: Sendable {
     private struct State: Sendable {
-        /// The result of the call that takes the lock; `nil` during the call.
+        /// The result of the call that takes the lock; `nil` until the wait is over.
         var result: Result<Void, MuxStoreError>?
         var isAbandoned = false
     }
@@ -345,12 +344,13 @@ final class LockWait: Sendable {
         }
     }
 
-    /// Whether the wait has ended; an abandoned wait has then released the lock.
+    /// Whether the wait is over; an abandoned wait then no longer holds the lock.
     var isOver: Bool { self.state.withLock { $0.result != nil } }
 
-    /// Blocks until the lock is taken; abandons the wait after `limit`.
+    /// Blocks until the end of the call that takes the lock; abandons the wait after `limit`.
     ///
-    /// - Returns: Whether the lock is taken; if so, the caller must release the lock.
+    /// - Returns: Whether the lock is taken; the caller must then release the lock.
+    /// - Throws: The error of the call that takes the lock.
     func finish(within limit: Duration) throws(MuxStoreError) -> Bool {
         _ = self.ended.wait(timeout: .now() + limit.secondsValue)
         return try self.state.withLock { state throws(MuxStoreError) -> Bool in

@@ -2,7 +2,7 @@ package import Foundation
 
 /// The name of a file or folder that belongs to exactly one *full name*, a list of strings of any length.
 ///
-/// For example, the full name of a file of tokens identifies the account.
+/// For example, the full name of a file of tokens is the name of the token store.
 ///
 /// The file name contains a SHA-256 digest, because two full names with the same 64-bit hash can be computed
 /// in seconds. The file or folder stores the full name as well. If the stored name differs, because of a
@@ -26,7 +26,7 @@ package struct OwnedName: Sendable {
 
     /// The parts of the full name.
     package let fields: [String]
-    /// The name in the file system: the kind and 64 hexadecimal digits.
+    /// The name in the file system: the kind, a hyphen and 64 hexadecimal digits.
     package let fileName: String
 
     /// Makes the name of `fields`; tests pass a `digest` with collisions.
@@ -96,9 +96,9 @@ package struct OwnedFile: Sendable {
         return Data(data[data.index(after: end)...])
     }
 
-    /// Replaces the content, unless the file belongs to another name.
+    /// Replaces the content, unless ``read()`` throws, such as for a file that belongs to another name.
     package func write(_ content: Data, durability: MuxDurability) throws(MuxStoreError) {
-        _ = try self.read()  // throws if the file belongs to another name
+        _ = try self.read()  // throws if the file must stay unchanged
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
         // Strings and a number are always encodable.
@@ -106,16 +106,16 @@ package struct OwnedFile: Sendable {
         try self.file.write(header + [0x0a] + content, durability: durability)
     }
 
-    /// Removes the file and the temporary files of killed writers, unless the file belongs to another name.
+    /// Removes the file and the temporary files of killed writers, unless ``read()`` throws.
     package func remove(durability: MuxDurability) throws(MuxStoreError) {
         _ = try self.read()
-        // Leftovers first: if the process is killed in between, the next process still finds the file, and
-        // then removes the file.
+        // Leftovers first: if the process is killed in between, the file still shows that the removal is
+        // incomplete.
         try self.file.removeLeftovers()
         try self.file.remove(durability: durability)
     }
 
-    /// Removes the temporary files of killed writers, unless the file belongs to another name.
+    /// Removes the temporary files of killed writers, unless ``read()`` throws.
     package func removeLeftovers() throws(MuxStoreError) {
         _ = try self.read()
         try self.file.removeLeftovers()
@@ -124,7 +124,7 @@ package struct OwnedFile: Sendable {
 
 /// The path of a store's folder, or the error of an unusable path.
 package struct StoreFolder: Sendable {
-    /// The path, without a trailing slash.
+    /// The path, without a trailing slash; an error without a usable path.
     package let location: Result<String, MuxStoreError>
     /// The full name that the folder stores; `nil` for a folder without a full name.
     package let owner: OwnedName?
@@ -149,7 +149,7 @@ package struct StoreFolder: Sendable {
     /// The path; empty without a usable path: ``CheckedFileSystem`` then refuses calls with a path.
     package var path: String { (try? self.location.get()) ?? "" }
 
-    /// The error of an unusable path.
+    /// The error of an unusable path; `nil` for a usable path.
     package var refusal: MuxStoreError? {
         if case .failure(let error) = self.location { error } else { nil }
     }
@@ -161,7 +161,8 @@ package struct StoreFolder: Sendable {
 
     /// Makes the folder, and stores the full name of ``owner``, if any, in the folder.
     ///
-    /// - Throws: ``MuxStoreError/otherName`` if the folder belongs to another name.
+    /// - Throws: ``MuxStoreError/otherName`` if the folder belongs to another name; any other error of the
+    ///   files.
     package func claim(_ fileSystem: CheckedFileSystem) throws(MuxStoreError) {
         try fileSystem.makeFolders(self.path)
         guard let file = self.ownerFile(fileSystem) else { return }
@@ -170,9 +171,11 @@ package struct StoreFolder: Sendable {
         if try file.read() != Data([0x0a]) { try file.write(Data([0x0a]), durability: .relaxed) }
     }
 
-    /// Checks that the folder does not belong to another name; creates no file.
+    /// Checks that the folder, if present, does not belong to another name; creates no file.
     ///
     /// - Returns: Whether the folder exists.
+    /// - Throws: ``MuxStoreError/otherName`` if the folder belongs to another name; any other error of the
+    ///   files.
     package func isPresent(_ fileSystem: CheckedFileSystem) throws(MuxStoreError) -> Bool {
         guard try fileSystem.checkFolder(self.path) else { return false }
         _ = try self.ownerFile(fileSystem)?.read()

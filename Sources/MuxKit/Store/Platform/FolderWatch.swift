@@ -8,15 +8,15 @@ import Musl
 import Glibc
 #endif
 
-/// Reports changes to the names in a folder until deallocation.
+/// Reports changes of the names in a folder until deallocation.
 ///
 /// Linux: inotify(7), for removals and for moves into the folder, such as the replacement of a file; a
 /// creation is not reported. Apple: a vnode dispatch source, written from the documentation, and compiled
 /// only against stand-ins (`.ci/apple-lines`):
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makefilesystemobjectsource(filedescriptor:eventmask:queue:)
 package final class FolderWatch {
-    /// Yields an element at once, then an element after each change; changes in quick succession may share an
-    /// element.
+    /// Yields an element at once, then an element after each reported change; changes in quick succession may
+    /// share an element.
     ///
     /// The sequence ends after a removal or move of the folder. For a missing folder, the sequence ends after
     /// the first element. If the system refuses the watch, only the first element arrives, and the sequence
@@ -114,7 +114,7 @@ package final class FolderWatch {
                     offset += MemoryLayout<inotify_event>.size
                     let text = unsafe buffer[offset..<min(offset + Int(event.len), count)].prefix { $0 != 0 }
                     offset += Int(event.len)
-                    // Watch descriptor 1 is the folder's, 2 is the parent's; -1 reports lost events.
+                    // Watch descriptor 1 is for the folder, and 2 for the parent; -1 reports lost events.
                     let isOwn = event.wd <= 1
                     let isParents = unsafe !isOwn && text.elementsEqual(name.utf8)
                     if isParents || event.mask & gone != 0 && isOwn {

@@ -25,7 +25,7 @@ package struct POSIXFileSystem: FileSystem {
 
     package static let noPermission = EACCES
 
-    /// Whether the error number means missing write permission.
+    /// Whether the error number means a missing permission, or a file system that is only readable.
     package static func isForbidden(_ code: Int32) -> Bool { [EACCES, EPERM, EROFS].contains(code) }
 
     /// Whether the error number of a folder's synchronization means missing support.
