@@ -43,7 +43,8 @@ package final class AsyncMutex: Sendable {
         }
     }
 
-    /// Escalates the running operation, and each later operation until the mutex is free.
+    /// Escalates the running operation, and each later operation until the mutex is free; only operations
+    /// that call ``escalate(by:)``.
     private func raise(to priority: TaskPriority) {
         let raise = self.state.withLock { state -> (@Sendable (TaskPriority) -> Void)? in
             // Without a waiter, the caller's own operation has begun, and needs no escalation by this mutex.
@@ -54,7 +55,8 @@ package final class AsyncMutex: Sendable {
         raise?(priority)
     }
 
-    /// Escalates the running operation to the waiters' priority by `raise`, now and for each later waiter.
+    /// Escalates the running operation by `raise`, now and later, to the highest priority of the waiters;
+    /// called inside the operation.
     package func escalate(by raise: @escaping @Sendable (TaskPriority) -> Void) {
         let wanted = self.state.withLock { state in
             state.raise = raise
@@ -102,7 +104,8 @@ package final class ReentrantAsyncMutex: Sendable {
             var isOver = false
             /// The number of running nested operations.
             var nestedCount = 0
-            /// Resumed at the end of the last nested operation.
+            /// Given a value at the end of the last nested operation; `nil` if the turn does not wait for
+            /// nested operations.
             var ended: FirstValue<Void>?
         }
 
@@ -143,7 +146,7 @@ package final class ReentrantAsyncMutex: Sendable {
         }
     }
 
-    /// The innermost turn of the current task, or of the task that started the current task.
+    /// The innermost turn of the current task, or of the task that started the current task; may have ended.
     @TaskLocal private static var turn: Turn?
 
     /// Serialises the checks for cycles of waits: of two tasks that would wait for each other, the second is
@@ -163,7 +166,7 @@ package final class ReentrantAsyncMutex: Sendable {
     }
 
     private let mutex = AsyncMutex()
-    /// The turn of the running operation.
+    /// The turn of the running operation, not of a nested operation.
     private let holder = Locked<Turn?>(nil)
     private let refusal: any Error
 
@@ -172,7 +175,7 @@ package final class ReentrantAsyncMutex: Sendable {
     /// - Parameter refusal: The error of refused operations.
     package init(refusal: any Error) { self.refusal = refusal }
 
-    /// Whether the current task is outside the mutex, so that a call would wait in the queue.
+    /// Whether the current task is outside all operations of this mutex.
     package var isOutside: Bool { self.presentTurn == nil }
 
     /// Runs `operation` after the end of all earlier operations, or at once if the current task is inside an

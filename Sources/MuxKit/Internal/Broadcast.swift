@@ -15,10 +15,11 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
     ///
     /// - Parameters:
     ///   - topic: The topic.
-    ///   - finish: Called once, when the receiver is released: after its removal, or when the broadcast is
-    ///     deallocated.
+    ///   - finish: Called once, when the receiver is released: after the removal of the receiver, or when the
+    ///     broadcast is deallocated.
     ///   - receiver: Receives the elements.
-    /// - Returns: A closure that removes the receiver. A running call of the receiver continues.
+    /// - Returns: A closure that removes the receiver. A send in progress may still call the receiver after
+    ///   the removal.
     package func add(
         to topic: Topic,
         finish: (@Sendable () -> Void)? = nil,
@@ -65,7 +66,7 @@ package final class Broadcast<Topic: Hashable & Sendable, Element: Sendable>: Se
 extension Broadcast {
     /// A stream of signals for the elements of `topic`, with a buffer of one signal.
     ///
-    /// The stream ends when its consumer ends, or when the broadcast is deallocated.
+    /// The stream ends when the consumer ends, or when the broadcast is deallocated.
     ///
     /// - Parameters:
     ///   - topic: The topic.

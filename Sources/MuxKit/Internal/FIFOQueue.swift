@@ -15,8 +15,8 @@ package struct FIFOQueue<Element> {
 
     /// Removes and returns the first element; `nil` if the queue is empty.
     ///
-    /// - Complexity: O(1), amortised: vacated places are removed once there are more than 16, and more than
-    ///   half of all places.
+    /// - Complexity: O(1), amortised: the vacated places are removed if more than 16 places, and more than
+    ///   half of all places, are vacated.
     package mutating func popFirst() -> Element? {
         guard !self.isEmpty else { return nil }
         defer {
@@ -29,7 +29,7 @@ package struct FIFOQueue<Element> {
         return self.places[self.head].take()
     }
 
-    /// Removes elements from any position.
+    /// Removes the matching elements from any position.
     ///
     /// - Complexity: O(*n*).
     package mutating func removeAll(where isRemoved: (Element) -> Bool) {

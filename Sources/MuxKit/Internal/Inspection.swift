@@ -9,7 +9,7 @@ package protocol Inspector: Sendable {
     /// Called for a new object; the inspector must hold the object weakly.
     func note(_ object: any Inspectable)
 
-    /// Called at the release of an object, with the object's violated invariants, if any.
+    /// Called at the release of some objects, with the violated invariants, if any.
     func note(faults: [String])
 }
 

@@ -128,7 +128,7 @@ package enum Few<Element: Sendable>: Sendable {
         }
     }
 
-    /// Takes all elements.
+    /// Removes and returns all elements.
     @inlinable
     package mutating func take() -> Few {
         defer { self = .none }

@@ -1,10 +1,9 @@
-/// Suspends tasks and performs actions by the system's continuous clock; a cancelled sleep is removed at
-/// once.
+/// Suspends tasks and performs actions by the system's continuous clock; a cancelled sleep ends at once.
 ///
 /// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until the deadline (Swift 6.3.1): a server with
 /// a limit of an hour for each request would keep the jobs of an hour of requests. Here a sleep is an entry
-/// in a heap. A *driver* is a task that sleeps until the earliest deadline. A driver is started only if no
-/// driver wakes early enough, so the number of drivers is small.
+/// in a heap. A *driver* is a task that sleeps until the deadline that is the earliest at the driver's start.
+/// A driver is started only if no driver wakes early enough, so the number of drivers is usually small.
 package final class SystemTimer: Sendable {
     package static let shared = SystemTimer()
 
@@ -158,8 +157,8 @@ package final class SystemTimer: Sendable {
     }
 }
 
-/// A binary heap of deadlines with owners, earliest deadline first, equal deadlines in the order of their
-/// owners.
+/// A binary heap of deadlines with the numbers of owners, earliest deadline first, equal deadlines in the
+/// order of the numbers.
 ///
 /// An entry without an owner stays until the entry reaches the top, or until the heap has too many such
 /// entries.
@@ -177,7 +176,7 @@ package struct DeadlineHeap: Sendable {
         self.siftUp(from: self.places.count - 1)
     }
 
-    /// Removes the earliest entry; the heap must not be empty.
+    /// Removes the earliest entry, and returns the owner's number; the heap must not be empty.
     package mutating func removeFirst() -> UInt64 {
         self.places.swapAt(0, self.places.count - 1)
         let id = self.places.removeLast().id

@@ -18,7 +18,7 @@ package struct TaskLauncher: Sendable {
 
     /// Starts `operation` in a task with the caller's task-locals, and with the caller's priority by default.
     ///
-    /// The task runs on the first available executor: the launcher's executor, ``schedule``, `usual`, the
+    /// The task prefers the first available executor: the launcher's executor, ``schedule``, `usual`, the
     /// concurrent pool.
     ///
     /// - Parameters:
@@ -168,7 +168,8 @@ package enum Cascade {
     /// which the current task was started.
     @TaskLocal private static var pending: Pending?
 
-    /// Runs `effect`, then the effects that `effect` causes.
+    /// Runs `effect`, then the effects that `effect` requests; inside a running effect, only enqueues
+    /// `effect`.
     package static func run(_ effect: @escaping @Sendable () -> Void) {
         if let pending = self.pending, pending.add(effect) { return }
         let pending = Pending()
@@ -190,7 +191,7 @@ package final class FirstValue<Value: Sendable>: Sendable {
 
     package init() {}
 
-    /// Resumes the waiting task with `value`.
+    /// Gives `value` to the task that waits, or to the task that will wait; no effect after the first value.
     ///
     /// - Returns: Whether `value` is the first value.
     @discardableResult
@@ -204,7 +205,7 @@ package final class FirstValue<Value: Sendable>: Sendable {
         return isFirst
     }
 
-    /// Suspends until the first value; only one task may wait.
+    /// Suspends until the first value; only a single task may wait.
     package nonisolated(nonsending) func wait() async -> Value {
         await withCheckedContinuation { continuation in
             let value = self.state.withLock { state -> Value? in
@@ -241,7 +242,8 @@ package enum BlockingWork {
     ) async -> [Result] {
         guard !items.isEmpty else { return [] }
         if TaskLauncher.schedule != nil { return await self.run { items.map(transform) } }
-        // At most 64 parts, of at least 16 items: each part takes a lock once.
+        // At most 64 parts, because each part takes a lock. A part has 16 items or more, except the last
+        // part.
         let chunk = max(16, (items.count + 63) / 64)
         let starts = Array(stride(from: 0, to: items.count, by: chunk))
         return await withCheckedContinuation { continuation in
@@ -290,7 +292,7 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
                 failures += part.map { ($0, error) }
                 continue
             }
-            // Alternating items form two parts. Neighbours often fail together; with halves, one part would
+            // Alternating items form two parts. Neighbours often fail together: a half of the items could
             // consist of failing items, and could reach `mostFailuresInARow` before any success.
             for remainder in 0...1 {
                 parts.append(part.indices.filter { $0 % 2 == remainder }.map { part[$0] })
@@ -302,6 +304,6 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
 
 /// The number of consecutive failed calls after which ``isolatingFailures(of:concernsAll:_:)`` gives up.
 ///
-/// The isolation of a single item among millions needs fewer failed calls. An unavailable store causes only
-/// this number of calls.
+/// The isolation of a single item among millions needs fewer failed calls. An unavailable store causes at
+/// most this number of calls.
 private let mostFailuresInARow = 64

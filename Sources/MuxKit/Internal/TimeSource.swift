@@ -15,6 +15,8 @@ package struct Moment: Sendable, Hashable, Comparable {
     package static func < (a: Moment, b: Moment) -> Bool { a.nanoseconds < b.nanoseconds }
 
     /// The moment `duration` later (earlier for a negative `duration`), clamped to the ends of the time line.
+    ///
+    /// `duration` counts as at most ±``Swift/Duration/longest``.
     @usableFromInline
     package func advanced(by duration: Duration) -> Moment {
         let (sum, overflow) = self.nanoseconds.addingReportingOverflow(duration.saturatedNanoseconds)
@@ -61,9 +63,9 @@ package struct TimeSource: Sendable {
         return Moment(nanoseconds: self.elapsed().saturatedNanoseconds)
     }
 
-    /// Suspends for at least `duration`.
+    /// Suspends for at least `duration`, or at least ``Swift/Duration/longest`` if `duration` is longer.
     ///
-    /// - Throws: `CancellationError` if the task is cancelled first.
+    /// - Throws: `CancellationError` if the task is cancelled first; any other error of an injected clock.
     package func sleep(for duration: Duration) async throws {
         try await self.pause(min(duration, .longest))
     }
@@ -71,7 +73,7 @@ package struct TimeSource: Sendable {
     /// Performs `action` after at least `duration`, and again after each duration that `action` returns,
     /// until `nil` or a cancellation.
     ///
-    /// Only an injected clock needs a task for each wait; see ``SystemTimer/schedule(after:_:)`` for the
+    /// Only an injected clock needs a task for the action; see ``SystemTimer/schedule(after:_:)`` for the
     /// limits of an action.
     package func schedule(
         name: String,
@@ -110,7 +112,8 @@ package enum ScheduledAction: Sendable {
 }
 
 extension Duration {
-    /// About 146 years: half the range of `Int64` nanoseconds, so that adding two never overflows.
+    /// About 146 years: half of the greatest `Int64` in nanoseconds, so that a sum of two such durations does
+    /// not overflow.
     package static let longest = Duration.nanoseconds(Int64.max / 2)
 
     /// This duration, clamped to ±``longest``.
@@ -148,7 +151,7 @@ extension Duration {
 package struct CoarseClock: Sendable {
     private let origin: Int64?
 
-    /// The maximum delay of a reading behind the current time.
+    /// The assumed maximum delay of a reading behind the current time.
     @inlinable static var latenessNanoseconds: Int64 { 50_000_000 }
 
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }

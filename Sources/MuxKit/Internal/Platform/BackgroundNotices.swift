@@ -8,8 +8,9 @@ package import Foundation
 package final class BackgroundNotices {
     /// Keeps the app awake while a block runs.
     ///
-    /// Calls the block at the beginning of the activity, on a thread that may block, and after the time limit
-    /// on another thread. If no time remains at the start, `hasExpired` is `true` in the first call.
+    /// Calls the block at the beginning of the activity, on a thread that may block. If the block runs until
+    /// the time limit, calls the block again on another thread. If no time remains at the start, `hasExpired`
+    /// is `true` in the first call, on any thread.
     package typealias Activity = @Sendable (_ block: @escaping @Sendable (_ hasExpired: Bool) -> Void) -> Void
 
     private let observers: [any NSObjectProtocol]
@@ -50,13 +51,14 @@ package final class BackgroundNotices {
         #endif
     }
 
-    /// The last notifications: the process ends when all observers have returned.
+    /// The last notifications: the process may end when all observers have returned.
     package static let lastNames = [
         Notification.Name("NSApplicationWillTerminateNotification"),
         Notification.Name("UIApplicationWillTerminateNotification"),
     ]
 
-    /// Runs `work`, and delays the suspension or end of the app until the end of the work or a time limit.
+    /// Runs `work`, and delays the suspension or end of the app until the end of the work or a time limit, if
+    /// the system permits.
     ///
     /// - Parameters:
     ///   - isLast: Whether the process ends after this call: the call then blocks until the end of the work,

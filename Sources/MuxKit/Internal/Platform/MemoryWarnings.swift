@@ -3,7 +3,7 @@ import Dispatch
 
 /// Calls back on warnings of memory pressure, until deallocation.
 ///
-/// A single interface for all Apple platforms, without a UI framework:
+/// The interface is the same on all Apple platforms, and needs no UI framework:
 /// https://developer.apple.com/documentation/dispatch/dispatchsource/makememorypressuresource(eventmask:queue:)
 /// Written from Apple's documentation. `.ci/apple-lines` compiles these lines on Linux against stubs of
 /// Apple's modules; no Apple SDK has compiled these lines.

@@ -32,8 +32,8 @@ enum SystemClock {
     /// clock. If the difference of the two clocks changes, the machine may have slept, and the time asleep is
     /// measured again with exact clocks.
     static var recentNanoseconds: Int64 {
-        // The two readings may be from different ticks of the kernel, at most 10 ms apart. Only a change of
-        // the difference by 20 ms or more may be sleep.
+        // Without sleep, the two readings may still belong to different ticks of the kernel, which are at
+        // most 10 ms apart. A change of the difference by less than 20 ms is therefore ignored.
         let awake = Self.read(CLOCK_MONOTONIC_COARSE)
         let difference = Self.read(CLOCK_REALTIME_COARSE) &- awake
         guard abs(difference &- Self.knownDifference.load(ordering: .acquiring)) < 20_000_000 else {
