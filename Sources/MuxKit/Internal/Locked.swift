@@ -98,8 +98,8 @@ package final class Locked<State> {
 /// A list that stores a single element inline, so that a list of at most one element allocates nothing.
 ///
 /// Most flights have a single caller, and most critical sections remove at most one object. Objects that were
-/// removed under a lock are released after the lock, because the `deinit` of a key, a value, an error or a
-/// closure may be user code, and may call the owner of the lock.
+/// removed under a lock are released after the lock: the `deinit` of a key, a value, an error or a closure
+/// may be user code, and may call the owner of the lock.
 @usableFromInline
 package enum Few<Element: Sendable>: Sendable {
     case none

@@ -2,10 +2,11 @@ public import Foundation
 
 /// The name of an entry in a store.
 public struct MuxStoreKey: Sendable, Hashable {
-    /// The `cacheKey` of the multiplexer that owns the entry: any text.
+    /// The `cacheKey` of the multiplexer that owns the entry, or a name of the library: any text.
     public var domain: String
 
-    /// The entry's key in a ``MultiplexerMap``: any text; `nil` for the single entry of a ``Multiplexer``.
+    /// The entry's key in a ``MultiplexerMap``: any text; `nil` for the single entry of a ``Multiplexer``,
+    /// and for data about a whole domain.
     public var key: String?
 
     /// Makes the name of `key` in `domain`.
@@ -176,7 +177,7 @@ public protocol MuxStore: Sendable {
     ///   many keys loads each entry separately.
     func load(_ names: [MuxStoreKey]) async throws -> [MuxStoredEntry?]
 
-    /// Checks that the store can keep `entry`, so an unsuitable entry fails alone; called concurrently.
+    /// Checks that the store can keep `entry`, so that an unsuitable entry fails alone; called concurrently.
     ///
     /// - Throws: The reason why the store cannot keep `entry`.
     func check(_ entry: MuxStoredEntry) throws
@@ -198,10 +199,10 @@ public protocol MuxStore: Sendable {
     /// A store on disk also erases the values, as far as the medium permits: ``JournalStore`` leaves no byte
     /// of the values in the folder.
     ///
-    /// - Throws: The write error; the entries may still exist. A repository tries again at the next save, if
-    ///   necessary with each name separately. After an error that no repetition can fix, such as
-    ///   ``MuxStoreError/entryTooLarge(bytes:)``, the repository stops trying for that name: no such entry
-    ///   can exist.
+    /// - Throws: The write error; the entries may still exist. A repository then removes parts of `names` to
+    ///   isolate the failing names, and tries again at the next save. After an error that no repetition can
+    ///   fix, such as ``MuxStoreError/entryTooLarge(bytes:)``, the repository does not try again for the
+    ///   name: no such entry can exist.
     func remove(_ names: [MuxStoreKey], durability: MuxDurability) async throws
 
     /// Removes every entry of `domain`; returns after the removal has the given durability.

@@ -40,8 +40,10 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// No default folder: the system names no folder for the user's files.
     case noFolder
 
-    /// A user other than the current user and the superuser owns the folder or file, or the group or others
-    /// have write permission; the library did not use the folder or file.
+    /// Another user than the current user and the superuser owns the folder or file, or the group or others
+    /// have write permission.
+    ///
+    /// The library did not use the folder or file.
     case notPrivate
 
     /// The full name that the file or folder stores differs from the requested name; the library neither used

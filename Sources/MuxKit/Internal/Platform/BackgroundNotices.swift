@@ -34,7 +34,7 @@ package final class BackgroundNotices {
     }
 
     /// The names of the notifications of apps and extensions that enter the background, of macOS apps that
-    /// become inactive, and of apps that end.
+    /// become inactive, and of apps that end; empty on systems of other vendors.
     ///
     /// Written from Apple's documentation. `.ci/apple-lines` compiles these lines on Linux against stubs of
     /// Apple's modules; no Apple SDK has compiled these lines.

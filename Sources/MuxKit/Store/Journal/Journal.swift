@@ -128,8 +128,8 @@ final class Journal {
 
     /// Looks up an entry like ``find(_:upTo:)``, without a wait for a lock or a record.
     ///
-    /// `nil` if the journal is not open or was changed by another process, or if the record is large or
-    /// cannot be read from the system's page cache.
+    /// `nil` if the journal is not open, or was changed by another process. Also `nil` for a record that is
+    /// large, or cannot be read from the system's page cache.
     ///
     /// Asks the system for the status of two files, which the system usually has in a cache.
     func findPromptly(_ name: MuxStoreKey, upTo limit: Int64) throws(MuxStoreError) -> PromptLoad? {

@@ -14,14 +14,13 @@ public import Foundation
 /// version of the library stay unchanged, even if the folder exceeds the limit.
 ///
 /// **Unusable entries.** Opening a writable folder and rewriting the journal drop entries past
-/// ``MuxStoredEntry/usableUntil``. Opening also rewrites the journal if such entries take a considerable part
-/// of the file.
+/// ``MuxStoredEntry/usableUntil``. Opening may also rewrite the journal to remove such entries.
 ///
 /// **Full disk.** A save without free disk space first removes dispensable files, then rewrites the journal
-/// without dead records, then evicts the least recently used entries. If the disk has no room for a second
-/// copy of the live records, the store holds up to 64 MB of the records in memory while the file is empty,
-/// and evicts the other entries. If the process is killed at that moment, all entries are lost. Removals and
-/// sign-outs do not depend on free space: both free space in the folder, if necessary.
+/// without dead records, then evicts the least recently used entries. Without room for a second copy of the
+/// live records, the store holds up to 64 MB of the records in memory while the file is empty, and evicts the
+/// other entries. If the process is killed at that moment, all entries are lost. Removals and sign-outs do
+/// not depend on free space: both free space in the folder, if necessary.
 ///
 /// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` erase values, including
 /// replaced values, from the files: the store overwrites the bytes with a zero and spaces, or rewrites the
@@ -39,8 +38,8 @@ public import Foundation
 /// page cache run on the caller's thread.
 ///
 /// Several processes, such as an app and its extensions, may share a folder; each process evicts entries
-/// beyond the limit of its own store. If another process is stopped or busy while holding the folder's lock,
-/// a call that needs the lock fails after a second, and later such calls fail at once until the lock is free.
+/// beyond the limit of the process's own store. If another process holds the folder's lock for more than a
+/// second, a call that needs the lock fails. Later such calls then fail at once until the lock is free.
 ///
 /// **Cancellation.** A call that has begun runs to its end, except a call of ``sessionWatch``.
 ///
@@ -221,10 +220,10 @@ public actor JournalStore: MuxStore {
 
     /// Saves `entries` together; returns after the write has the given durability.
     ///
-    /// If `entries` together exceed the size limit, the most recently fetched entries are saved; the others
-    /// count as evicted, and older versions of evicted entries are removed. A value that was fetched later,
-    /// and that this process has neither read nor saved, is kept. Entries of an earlier session are dropped
-    /// without an error.
+    /// If `entries` together exceed the size limit, only the most recently fetched entries are saved. The
+    /// others count as evicted, and older versions of evicted entries are removed. A value that was fetched
+    /// later, and that this process has neither read nor saved, is kept. Entries of an earlier session are
+    /// dropped without an error.
     ///
     /// - Throws: ``MuxStoreError/PartialSave`` with the unsaved entries, if the other entries count as saved:
     ///   the error of an unsaved entry is ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the

@@ -149,8 +149,9 @@ package struct RecordCodec: Sendable {
         return RecordHeader(rest)
     }
 
-    /// Reads the header of an entry, as an entry with an empty payload, without a check of the payload; `nil`
-    /// if the header is damaged or incomplete, of another kind, or of another store.
+    /// Reads the header of an entry, as an entry with an empty payload; does not check the payload.
+    ///
+    /// `nil` if the header is damaged or incomplete, of another kind, or of another store.
     package func entryWithoutPayload(in record: [UInt8]) -> MuxStoredEntry? {
         self.header(of: record).flatMap { $0.fields.entry($0.frame, payload: Data()) }
     }
