@@ -74,7 +74,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Returns: The former storage, for the caller to release outside its lock; `nil`, without a change, if
     ///   more than `count` keys of a table have unsaved changes.
     /// - Complexity: O(*count*); with an index of users also O(*n*) in the number of remembered failures.
-    mutating func removeClean(keeping count: Int) -> Self?
+    mutating func removeAllClean(ifUnsavedAtMost count: Int) -> Self?
 
     /// Removes some of the saved entries; a ``SingleSlot`` removes nothing.
     ///
@@ -213,7 +213,7 @@ package struct SingleSlot<Value: Sendable>: SlotStorage {
     @usableFromInline package var users: UserIndex<SoleKey>? { nil }
 
     @usableFromInline
-    package mutating func removeClean(keeping count: Int) -> Self? {
+    package mutating func removeAllClean(ifUnsavedAtMost count: Int) -> Self? {
         let former = self
         _ = self.slot.dropSavedEntry(keepingMark: self.isPersistent)
         return former

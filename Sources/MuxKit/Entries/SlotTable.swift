@@ -281,7 +281,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
     }
 
     @usableFromInline
-    package mutating func removeClean(keeping count: Int) -> SlotTable? {
+    package mutating func removeAllClean(ifUnsavedAtMost count: Int) -> SlotTable? {
         guard self.unsaved.count <= count else { return nil }
         let former = self
         self.table = former.table.emptied

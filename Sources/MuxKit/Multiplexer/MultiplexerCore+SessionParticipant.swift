@@ -165,7 +165,7 @@ extension MultiplexerCore: SessionParticipant {
         let size = SlotMemory<Slots>.portion
         let former = self.memory.withSlots { state -> (any Sendable)? in
             state.keepConditions()
-            guard let slots = state.slots.removeClean(keeping: size) else { return nil }
+            guard let slots = state.slots.removeAllClean(ifUnsavedAtMost: size) else { return nil }
             for key in Array(state.layers.keys) { state.evictedLayers(of: key) }
             return (slots, state.shared.dropAllFacts())
         }

@@ -214,8 +214,8 @@ extension Journal {
     ) -> Bool {
         guard anchor.store == session.content.store, anchor.covered <= size,
             let start = try? self.fileSystem.readAll(segment.file, at: 0, count: 1024),
-            let end = start.firstIndex(of: 0x0a), let frame = RecordCodec.parseHeader(start[..<end]),
-            frame.kind == .begin, frame.store == anchor.store, frame.digest.domain == anchor.generation
+            let end = start.firstIndex(of: 0x0a), let header = RecordCodec.parseHeader(start[..<end]),
+            header.kind == .begin, header.store == anchor.store, header.digest.domain == anchor.generation
         else { return false }
         return (try? self.stamp(of: segment, at: anchor.lastOffset)) == anchor.lastStamp
     }

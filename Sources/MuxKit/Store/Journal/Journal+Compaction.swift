@@ -29,7 +29,7 @@ extension Journal {
         _ session: Session,
         at second: UInt32? = nil
     ) -> [JournalIndex.Location] {
-        let second = second ?? self.second
+        let second = second ?? self.currentSecond
         return segment.index.locations.filter {
             $0.epoch >= session.content.epoch && !$0.isUnusable(at: second)
         }
@@ -40,7 +40,7 @@ extension Journal {
     /// The next rewrite removes the records. The rewrite is due at once if the records take at least an
     /// eighth of the file, or if the file is small.
     func dropUnusable(from segment: JournalSegment) {
-        let second = self.second
+        let second = self.currentSecond
         let size = segment.index.liveBytes
         for digest in segment.index.digests(where: { $0.isUnusable(at: second) }) {
             segment.noteDeadRecord(of: digest)
@@ -161,7 +161,7 @@ extension Journal {
         // A scan of the whole file must give the same entries.
         let rescan = JournalSegment(file: segment.file, identity: segment.identity)
         try self.readOn(rescan, to: segment.end, session)
-        let second = self.second
+        let second = self.currentSecond
         func places(_ segment: JournalSegment) -> [EntryDigest: JournalIndex.Location] {
             self.liveRecords(of: segment, session, at: second).reduce(into: [:]) { places, location in
                 var place = location

@@ -89,13 +89,13 @@ extension Journal {
         at location: JournalIndex.Location,
         in segment: JournalSegment
     ) throws(MuxStoreError) -> Range<Int64>? {
-        guard let header = try self.header(at: location, in: segment),
-            let frame = RecordCodec.parseHeader(header.dropLast()),
-            frame.kind == .entry, frame.digest == location.digest
+        guard let line = try self.headerLine(at: location, in: segment),
+            let header = RecordCodec.parseHeader(line.dropLast()),
+            header.kind == .entry, header.digest == location.digest
         else { return nil }
-        let first = location.offset + Int64(header.count)
+        let first = location.offset + Int64(line.count)
         // The length in the index may be wrong, because an index snapshot may be wrong.
-        let end = min(first + frame.payloadCount, segment.end - 1)
+        let end = min(first + header.payloadCount, segment.end - 1)
         return first < end ? first..<end : nil
     }
 
@@ -106,11 +106,11 @@ extension Journal {
         if segment.hasDeadBytes {
             var walker = self.walker(over: segment, from: 0, to: segment.end)
             while let step = try walker.next() {
-                guard case .record(let frame, let offset, let count) = step, frame.kind == .entry,
-                    segment.index[frame.digest]?.offset != offset
+                guard case .record(let header, let offset, let count) = step, header.kind == .entry,
+                    segment.index[header.digest]?.offset != offset
                 else { continue }
-                found[frame.digest, default: []].append(
-                    .init(digest: frame.digest, offset: offset, count: count, epoch: frame.epoch)
+                found[header.digest, default: []].append(
+                    .init(digest: header.digest, offset: offset, count: count, epoch: header.epoch)
                 )
             }
         }
@@ -138,14 +138,14 @@ extension JournalSegment {
         self.deadRecords?[digest, default: []].append(location)
     }
 
-    /// Notes the records that `frame` is about to replace or remove.
-    func noteDeadRecords(replacedBy frame: RecordHeader) {
+    /// Notes the records that `header` is about to replace or remove.
+    func noteDeadRecords(replacedBy header: RecordHeader) {
         guard self.deadRecords != nil else { return }
-        switch frame.kind {
+        switch header.kind {
         case .begin: break
-        case .entry, .erase: self.noteDeadRecord(of: frame.digest)
+        case .entry, .erase: self.noteDeadRecord(of: header.digest)
         case .purge:
-            let domain = frame.digest.domain
+            let domain = header.digest.domain
             for digest in self.index.digests(where: { $0.digest.domain == domain }) { self.noteDeadRecord(of: digest) }
         }
     }

@@ -34,7 +34,7 @@ extension Journal {
         let count = Int64(records.bytes.count)
         // With a quota, the user cannot use all of the disk's free space: a single record must fit into the
         // segment's size.
-        if error.isOverQuota, records.frames.count == 1, count > size { throw error }
+        if error.isOverQuota, records.headers.count == 1, count > size { throw error }
         // Limited, so that the sums below do not overflow.
         let free = min((try? self.fileSystem.freeSpace(at: self.layout.root)) ?? 0, 1 << 50)
         // The space suffices, so the error has another cause.
@@ -53,8 +53,8 @@ extension Journal {
             limit = (self.segment?.index.liveBytes ?? 0) / 2
         }
         // At this point the folder has no other entries.
-        while records.frames.count > 1 {
-            let half = Int64(records.bytes.count / 2) + JournalSegment.overhead(of: records.frames.count)
+        while records.headers.count > 1 {
+            let half = Int64(records.bytes.count / 2) + JournalSegment.overhead(of: records.headers.count)
             _ = try records.keepLast(within: half, orThrow: error)
             if try self.writeIfRoom(records, durability) { return }
         }

@@ -207,12 +207,12 @@ extension Journal {
             switch step {
             case .newer: segment.holdsNewer = true
             case .damage: damaged += 1
-            case .record(let frame, _, _) where frame.store != session.content.store:
+            case .record(let header, _, _) where header.store != session.content.store:
                 segment.isRewriteRequired = true
-                if frame.kind != .begin { damaged += 1 }
-            case .record(let frame, _, _) where frame.kind != .begin && frame.epoch < session.content.epoch:
+                if header.kind != .begin { damaged += 1 }
+            case .record(let header, _, _) where header.kind != .begin && header.epoch < session.content.epoch:
                 segment.isRewriteRequired = true
-            case .record(let frame, let offset, let count): segment.applyRecord(frame, offset: offset, count: count)
+            case .record(let header, let offset, let count): segment.applyRecord(header, offset: offset, count: count)
             }
         }
         if walker.endsTorn, !self.isReadOnly {

@@ -65,7 +65,7 @@ final class Journal {
     }
 
     /// The wall-clock time in whole seconds since 1970, clamped to 32 bits.
-    var second: UInt32 {
+    var currentSecond: UInt32 {
         let seconds = self.wallTime().timeIntervalSince1970
         guard seconds > 0 else { return 0 }
         return seconds < Double(UInt32.max) ? UInt32(seconds) : .max
@@ -289,8 +289,8 @@ final class Journal {
         }
         let format = RecordCodec(store: session.content.store, digest: self.digest)
         // A read error does not fail the whole save.
-        guard let header = try? self.header(at: location, in: segment),
-            let found = format.entryWithoutPayload(in: header),
+        guard let line = try? self.headerLine(at: location, in: segment),
+            let found = format.entryWithoutPayload(in: line),
             found.name == entry.name
         else { return false }
         // Changes of tags are merged: this process has to read the changes on disk first.
@@ -298,7 +298,7 @@ final class Journal {
     }
 
     /// The header line of a record with the line break; `nil` without a line break within the maximum length.
-    func header(at location: JournalIndex.Location, in segment: JournalSegment) throws(MuxStoreError) -> [UInt8]? {
+    func headerLine(at location: JournalIndex.Location, in segment: JournalSegment) throws(MuxStoreError) -> [UInt8]? {
         // The first size is enough for most headers.
         for count in [1 << 10, Int64(RecordCodec.maximumHeader) + 1] {
             let count = Int(max(0, min(count, segment.end - location.offset)))
@@ -348,7 +348,7 @@ final class Journal {
 
     /// Appends the records to the file and the index; undoes a failed write if possible.
     func write(_ records: JournalRecords, _ durability: MuxDurability) throws(MuxStoreError) {
-        guard !records.frames.isEmpty else { return }
+        guard !records.headers.isEmpty else { return }
         // The segment is `nil` if an earlier write or rewrite failed, and could not be undone.
         guard let segment = self.segment else { throw .fileSystem(.write, code: POSIXFileSystem.staleFile) }
         let start = segment.end
@@ -376,8 +376,8 @@ final class Journal {
         }
         segment.end += Int64(prefix.count)
         segment.needsLineBreak = false
-        for (frame, count) in records.frames {
-            segment.applyRecord(frame, offset: segment.end, count: count, wasAccessedHere: true)
+        for (header, count) in records.headers {
+            segment.applyRecord(header, offset: segment.end, count: count, wasAccessedHere: true)
             segment.end += count
         }
     }

@@ -81,23 +81,23 @@ package struct JournalIndex: Sendable {
     }
 
     /// Applies a record that follows all previously applied records.
-    package mutating func apply(_ frame: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
-        switch frame.kind {
+    package mutating func apply(_ header: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
+        switch header.kind {
         case .entry:
             var location = Location(
-                digest: frame.digest,
+                digest: header.digest,
                 offset: offset,
                 count: count,
-                epoch: frame.epoch,
-                usableUntil: frame.usableUntil
+                epoch: header.epoch,
+                usableUntil: header.usableUntil
             )
             location.wasAccessedHere = wasAccessedHere
             self.insert(location)
         case .begin: break
         case .erase:
-            self.remove(frame.digest)
+            self.remove(header.digest)
         case .purge:
-            self.rows.removeAll { $0.digest.domain == frame.digest.domain }
+            self.rows.removeAll { $0.digest.domain == header.digest.domain }
             self.liveBytes = self.rows.reduce(0) { $0 + $1.byteCount }
             self.rebuild(room: self.rows.count)
         }
@@ -211,16 +211,16 @@ final class JournalSegment {
     /// Applies a record that follows all others.
     ///
     /// - Parameters:
-    ///   - frame: The record's header.
+    ///   - header: The record's header.
     ///   - offset: The record's start.
     ///   - count: The record's length.
     ///   - wasAccessedHere: Whether this process wrote or read the record.
-    func applyRecord(_ frame: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
-        self.noteDeadRecords(replacedBy: frame)
-        self.index.apply(frame, offset: offset, count: count, wasAccessedHere: wasAccessedHere)
+    func applyRecord(_ header: RecordHeader, offset: Int64, count: Int64, wasAccessedHere: Bool = false) {
+        self.noteDeadRecords(replacedBy: header)
+        self.index.apply(header, offset: offset, count: count, wasAccessedHere: wasAccessedHere)
         self.lastOffset = offset
         self.recordsSinceSnapshot += 1
-        if frame.kind == .begin, offset == 0 { self.generation = frame.digest.domain }
+        if header.kind == .begin, offset == 0 { self.generation = header.digest.domain }
     }
 
     /// An estimate of the folder's size in bytes: the records, the index snapshot, and the small files.

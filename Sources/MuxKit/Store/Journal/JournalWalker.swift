@@ -57,8 +57,8 @@ package struct JournalWalker {
             let line = try self.line(to: end)
             switch ChecksummedLine.open(line) {
             case .present(let rest)?:
-                guard let frame = RecordHeader(rest) else { break }
-                if let step = try self.step(frame, headerEnd: end) { return step }
+                guard let header = RecordHeader(rest) else { break }
+                if let step = try self.step(header, headerEnd: end) { return step }
                 if self.endsTorn { return nil }
                 continue
             case .newer?:
@@ -75,8 +75,8 @@ package struct JournalWalker {
     }
 
     /// Handles a valid header; `nil` without ``endsTorn`` means that the scan continues.
-    private mutating func step(_ frame: RecordHeader, headerEnd: Int64) throws(MuxStoreError) -> Step? {
-        let end = headerEnd + frame.payloadCount + 1
+    private mutating func step(_ header: RecordHeader, headerEnd: Int64) throws(MuxStoreError) -> Step? {
+        let end = headerEnd + header.payloadCount + 1
         guard end <= self.size else {
             self.endsTorn = true
             return nil
@@ -94,7 +94,7 @@ package struct JournalWalker {
         let start = self.position
         self.position = end
         self.region = .sound
-        return .record(frame, offset: start, count: end - start)
+        return .record(header, offset: start, count: end - start)
     }
 
     /// Whether a record begins at `offset`, or the file ends there.

@@ -34,7 +34,7 @@ package struct RecordCodec: Sendable {
     /// Appends the two lines of an entry; after an error, `bytes` may end with a part of a line.
     package func append(_ entry: MuxStoredEntry, to bytes: inout [UInt8]) throws(MuxStoreError) -> RecordHeader {
         try Self.check(entry)
-        let frame = RecordHeader(
+        let header = RecordHeader(
             kind: .entry,
             store: self.store,
             digest: self.digest(entry.name),
@@ -42,10 +42,10 @@ package struct RecordCodec: Sendable {
             payloadCount: Int64(entry.payload.count),
             usableUntil: Self.second(of: entry.usableUntil)
         )
-        try self.append(frame, entry.payload, to: &bytes) { bytes in
+        try self.append(header, entry.payload, to: &bytes) { bytes in
             RecordFields.append(entry, digest: PayloadDigest.hash(entry.payload), to: &bytes)
         }
-        return frame
+        return header
     }
 
     /// Appends the two lines of a removal of an entry or of a whole domain.
@@ -57,18 +57,18 @@ package struct RecordCodec: Sendable {
     ) throws(MuxStoreError) -> RecordHeader {
         let count = Int64(Self.null.count)
         let digest = self.digest(name)
-        let frame = RecordHeader(kind: kind, store: self.store, digest: digest, epoch: epoch, payloadCount: count)
-        try self.append(frame, Self.null, to: &bytes) { RecordFields.append(removalOf: name, to: &$0) }
-        return frame
+        let header = RecordHeader(kind: kind, store: self.store, digest: digest, epoch: epoch, payloadCount: count)
+        try self.append(header, Self.null, to: &bytes) { RecordFields.append(removalOf: name, to: &$0) }
+        return header
     }
 
     /// The two lines at the start of a journal.
     package func beginning(_ generation: UInt64) throws(MuxStoreError) -> [UInt8] {
         let digest = EntryDigest(domain: generation, key: 0)
         let count = Int64(Self.null.count)
-        let frame = RecordHeader(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
+        let header = RecordHeader(kind: .begin, store: self.store, digest: digest, epoch: 0, payloadCount: count)
         var bytes: [UInt8] = []
-        try self.append(frame, Self.null, to: &bytes) {
+        try self.append(header, Self.null, to: &bytes) {
             RecordFields.append(removalOf: MuxStoreKey(domain: ""), to: &$0)
         }
         return bytes
@@ -124,14 +124,14 @@ package struct RecordCodec: Sendable {
 
     /// Appends the two lines of a record; `fields` appends the variable-width fields.
     private func append(
-        _ frame: RecordHeader,
+        _ header: RecordHeader,
         _ payload: some Sequence<UInt8>,
         to bytes: inout [UInt8],
         fields: (inout [UInt8]) -> Void
     ) throws(MuxStoreError) {
         let start = bytes.count
         ChecksummedLine.begin(&bytes)
-        frame.append(to: &bytes)
+        header.append(to: &bytes)
         fields(&bytes)
         let count = bytes.count - start
         guard count <= Self.maximumHeader else { throw .entryTooLarge(bytes: count) }
@@ -153,26 +153,26 @@ package struct RecordCodec: Sendable {
     ///
     /// `nil` if the header is damaged or incomplete, of another kind, or of another store.
     package func entryWithoutPayload(in record: [UInt8]) -> MuxStoredEntry? {
-        self.header(of: record).flatMap { $0.fields.entry($0.frame, payload: Data()) }
+        self.header(of: record).flatMap { $0.fields.entry($0.header, payload: Data()) }
     }
 
     /// Reads an entry from two lines; `nil` if the record is damaged, of another kind, or of another store.
     package func entry(in record: [UInt8]) -> MuxStoredEntry? {
-        guard let (frame, fields, end) = self.header(of: record), record.last == Self.lineBreak,
-            Int64(record.count - end - 2) == frame.payloadCount
+        guard let (header, fields, end) = self.header(of: record), record.last == Self.lineBreak,
+            Int64(record.count - end - 2) == header.payloadCount
         else { return nil }
         let payload = record[(end + 1)...].dropLast()
         guard fields.digest == PayloadDigest.hash(payload) else { return nil }
-        return fields.entry(frame, payload: Data(payload))
+        return fields.entry(header, payload: Data(payload))
     }
 
     /// The header of an entry of this store, and the offset of the line break after the header.
-    private func header(of record: [UInt8]) -> (frame: RecordHeader, fields: RecordFields, end: Int)? {
-        guard let end = record.firstIndex(of: Self.lineBreak), let frame = Self.parseHeader(record[..<end]),
-            frame.kind == .entry, frame.store == self.store,
+    private func header(of record: [UInt8]) -> (header: RecordHeader, fields: RecordFields, end: Int)? {
+        guard let end = record.firstIndex(of: Self.lineBreak), let header = Self.parseHeader(record[..<end]),
+            header.kind == .entry, header.store == self.store,
             let fields = RecordFields(record, from: ChecksummedLine.restOffset + 1 + RecordHeader.count, to: end)
         else { return nil }
-        return (frame, fields, end)
+        return (header, fields, end)
     }
 }
 
@@ -182,7 +182,7 @@ package struct RecordCodec: Sendable {
 final class JournalRecords {
     let format: RecordCodec
     private(set) var bytes: [UInt8] = []
-    private(set) var frames: [(frame: RecordHeader, count: Int64)] = []
+    private(set) var headers: [(header: RecordHeader, count: Int64)] = []
 
     init(_ format: RecordCodec) { self.format = format }
 
@@ -193,10 +193,10 @@ final class JournalRecords {
     func append(_ entry: MuxStoredEntry, atMost maximum: Int64) throws(MuxStoreError) {
         let start = self.bytes.count
         do throws(MuxStoreError) {
-            let frame = try self.format.append(entry, to: &self.bytes)
+            let header = try self.format.append(entry, to: &self.bytes)
             let count = self.bytes.count - start
             guard count <= maximum else { throw MuxStoreError.entryTooLarge(bytes: count) }
-            self.frames.append((frame, Int64(count)))
+            self.headers.append((header, Int64(count)))
         } catch {
             self.bytes.removeLast(self.bytes.count - start)
             throw error
@@ -205,8 +205,8 @@ final class JournalRecords {
 
     func append(removal kind: RecordHeader.Kind, of name: MuxStoreKey, epoch: UInt64) throws(MuxStoreError) {
         let start = self.bytes.count
-        let frame = try self.format.append(removal: kind, of: name, epoch: epoch, to: &self.bytes)
-        self.frames.append((frame, Int64(self.bytes.count - start)))
+        let header = try self.format.append(removal: kind, of: name, epoch: epoch, to: &self.bytes)
+        self.headers.append((header, Int64(self.bytes.count - start)))
     }
 
     /// Drops the first records until the remaining records fit into a folder of `limit` bytes.
@@ -214,25 +214,25 @@ final class JournalRecords {
     /// - Returns: The digests of the dropped records.
     /// - Throws: `error` if no record remains.
     func keepLast(within limit: Int64, orThrow error: MuxStoreError) throws(MuxStoreError) -> Set<EntryDigest> {
-        let frames = self.frames
+        let headers = self.headers
         let dropped = self.keepLast(within: limit)
-        guard dropped < frames.count else { throw error }
-        return Set(frames.prefix(dropped).map(\.frame.digest))
+        guard dropped < headers.count else { throw error }
+        return Set(headers.prefix(dropped).map(\.header.digest))
     }
 
     /// Drops the first records until the remaining records fit into a folder of `limit` bytes.
     ///
     /// - Returns: The number of dropped records.
     func keepLast(within limit: Int64) -> Int {
-        var size = Int64(self.bytes.count) + JournalSegment.overhead(of: self.frames.count)
+        var size = Int64(self.bytes.count) + JournalSegment.overhead(of: self.headers.count)
         guard size > limit else { return 0 }
         var (dropped, droppedBytes) = (0, 0)
-        for (_, count) in self.frames where size > limit {
+        for (_, count) in self.headers where size > limit {
             size -= count + Int64(IndexSnapshot.rowSize)
             droppedBytes += Int(count)
             dropped += 1
         }
-        self.frames.removeFirst(dropped)
+        self.headers.removeFirst(dropped)
         self.bytes.removeFirst(droppedBytes)
         return dropped
     }

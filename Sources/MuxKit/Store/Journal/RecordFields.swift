@@ -151,14 +151,14 @@ struct RecordFields: Sendable {
     }
 
     /// The entry of the fields; `nil` if a required field is missing or out of range.
-    func entry(_ frame: RecordHeader, payload: Data) -> MuxStoredEntry? {
+    func entry(_ header: RecordHeader, payload: Data) -> MuxStoredEntry? {
         guard let domain, let schema, let fetched, let ttl = self.ttl.duration, self.ttl.isInOrder,
             self.staleIfError.isInOrder, self.staleWhileRevalidate.isInOrder
         else { return nil }
         return MuxStoredEntry(
             name: MuxStoreKey(domain: domain, key: self.key),
             schemaVersion: schema,
-            sessionEpoch: frame.epoch,
+            sessionEpoch: header.epoch,
             fetchedAt: self.fetchedSince2001.map { Date(timeIntervalSinceReferenceDate: $0) }
                 ?? Date(timeIntervalSince1970: fetched),
             timeToLive: ttl,
@@ -168,7 +168,7 @@ struct RecordFields: Sendable {
             refreshNumber: self.refresh,
             tags: self.tags ?? [],
             tagNumber: self.tagNumber,
-            usableUntil: frame.usableUntil == 0 ? nil : Date(timeIntervalSince1970: Double(frame.usableUntil)),
+            usableUntil: header.usableUntil == 0 ? nil : Date(timeIntervalSince1970: Double(header.usableUntil)),
             payload: payload
         )
     }

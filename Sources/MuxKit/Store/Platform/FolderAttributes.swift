@@ -8,7 +8,7 @@ enum FolderAttributes {
     /// The attributes are independent: a file system may support only one attribute.
     ///
     /// - Returns: Whether all attributes were set; `true` on systems without these attributes.
-    static func mark(_ path: String) -> Bool {
+    static func set(on path: String) -> Bool {
         #if canImport(Darwin)
         var url = URL(filePath: path, directoryHint: .isDirectory)
         var values = URLResourceValues()

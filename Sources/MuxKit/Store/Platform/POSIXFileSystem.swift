@@ -198,7 +198,7 @@ package struct POSIXFileSystem: FileSystem {
     }
 
     package func setStoreAttributes(_ path: String) throws(MuxStoreError) {
-        guard FolderAttributes.mark(path) else { throw .fileSystem(.mark, code: EIO) }
+        guard FolderAttributes.set(on: path) else { throw .fileSystem(.mark, code: EIO) }
     }
 
     package func lock(_ file: OpenFile) throws(MuxStoreError) {
