@@ -40,7 +40,7 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// No default folder: the system names no folder for the user's files.
     case noFolder
 
-    /// Another user than the current user and the superuser owns the folder or file, or the group or others
+    /// A user other than the current user and the superuser owns the folder or file, or the group or others
     /// have write permission.
     ///
     /// The library did not use the folder or file.
