@@ -43,8 +43,8 @@ package final class AsyncMutex: Sendable {
         }
     }
 
-    /// Escalates the running operation, and each later operation until the mutex is free; only operations
-    /// that call ``escalate(by:)``.
+    /// Escalates the running operation, and each later operation until the mutex is free, if the operation
+    /// calls ``escalate(by:)``.
     private func raise(to priority: TaskPriority) {
         let raise = self.state.withLock { state -> (@Sendable (TaskPriority) -> Void)? in
             // Without a waiter, the caller's own operation has begun, and needs no escalation by this mutex.

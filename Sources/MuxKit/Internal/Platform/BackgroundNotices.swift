@@ -19,7 +19,7 @@ package final class BackgroundNotices {
     ///
     /// - Parameters:
     ///   - names: The names of the notifications.
-    ///   - entered: Called on the posting thread; `isLast` is `true` if the process ends after the call.
+    ///   - entered: Called on the posting thread; `isLast` is `true` if the process may end after the call.
     package init(_ names: [Notification.Name], _ entered: @escaping @Sendable (_ isLast: Bool) -> Void) {
         self.observers = names.map { name in
             let isLast = Self.lastNames.contains(name)
@@ -34,7 +34,7 @@ package final class BackgroundNotices {
     }
 
     /// The names of the notifications of apps and extensions that enter the background, of macOS apps that
-    /// become inactive, and of apps that end; empty on systems of other vendors.
+    /// become inactive, and of apps that end; empty on systems other than Apple's.
     ///
     /// Written from Apple's documentation. `.ci/apple-lines` compiles these lines on Linux against stubs of
     /// Apple's modules; no Apple SDK has compiled these lines.
@@ -61,8 +61,8 @@ package final class BackgroundNotices {
     /// the system permits.
     ///
     /// - Parameters:
-    ///   - isLast: Whether the process ends after this call: the call then blocks until the end of the work,
-    ///     or for `limit`.
+    ///   - isLast: Whether the process may end after this call: the call then blocks until the end of the
+    ///     work, at most for `limit`.
     ///   - limit: The longest wait if `isLast` is `true`.
     ///   - activity: Keeps the app awake if `isLast` is `false`.
     ///   - work: Begins the work, and calls `ended` after the work; must not wait for the calling thread.

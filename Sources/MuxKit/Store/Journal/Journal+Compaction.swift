@@ -91,10 +91,10 @@ extension Journal {
         }
     }
 
-    /// The records that stay in a full folder: the most recently used records, up to three quarters of the
-    /// limit.
+    /// The records that stay in a full folder: the most recently used records, up to about three quarters of
+    /// the limit.
     ///
-    /// The remaining quarter is free for further saves without another rewrite.
+    /// The rest of the limit stays free, so that not every save rewrites the journal.
     private func survivors(_ records: [JournalIndex.Location]) -> LiveRecords {
         guard let byteLimit else { return records[...] }
         let row = Int64(IndexSnapshot.rowSize)

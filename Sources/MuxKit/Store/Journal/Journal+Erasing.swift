@@ -41,8 +41,7 @@ extension Journal {
         self.noteFilled()
     }
 
-    /// Overwrites the payloads of `doomed`, or rewrites the file if a rewrite is due or less work, and
-    /// possible.
+    /// Overwrites the payloads of `doomed`, or rewrites the file without these records.
     private func erase(
         _ doomed: [JournalIndex.Location],
         in segment: JournalSegment,

@@ -89,8 +89,8 @@ extension Journal {
 
     // MARK: - The session
 
-    /// The number in the session file; `withoutStore` in a folder without a store; `nil` for an unreadable or
-    /// lost number.
+    /// The number in the session file; `withoutStore` in a folder without a store; `nil` if the session file
+    /// is lost, or has no number that this version can read.
     ///
     /// Takes no lock, and creates no file.
     static func epochOnDisk(
@@ -138,8 +138,8 @@ extension Journal {
         // The session file is created before the journal: a journal without a session file means a lost
         // number.
         let hasJournal = try self.fileSystem.status(at: self.layout.journal) != nil
-        // A lost number is replaced by 2^20 times the seconds since 1970: greater than all earlier numbers,
-        // if the clock is right and sign-outs are less frequent than 2^20 per second.
+        // A lost number is replaced by 2^20 times the seconds since 1970: much greater than any count of
+        // sign-outs, if the clock is right.
         var epoch = self.lastEpoch
         if opened != nil || hasJournal { epoch = max(epoch, UInt64(max(0, Date.now.timeIntervalSince1970)) << 20) }
         // The store gets a new identity, so that no leftover record counts as a record of this store.
