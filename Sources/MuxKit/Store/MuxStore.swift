@@ -123,8 +123,9 @@ public enum MuxDurability: Sendable, Hashable {
 
 /// Stores the entries of a repository.
 ///
-/// A repository calls the mutating members of a store serially, and the loading members at any time, also
-/// concurrently with mutating members. ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory.
+/// A repository calls the mutating members of a store serially, unless a member itself calls the repository.
+/// A repository calls the loading members at any time, also concurrently with mutating members.
+/// ``JournalStore`` keeps entries on disk, ``MemoryStore`` in memory.
 ///
 /// **Calling back.** An `async` member may call the repository of the store, or multiplexers of the
 /// repository, in the task of the member's call. A sign-out runs at once, but is refused in a call that
