@@ -16,7 +16,7 @@ package struct Moment: Sendable, Hashable, Comparable {
 
     /// The moment `duration` later (earlier for a negative `duration`), clamped to the ends of the time line.
     ///
-    /// `duration` counts as at most ±``Swift/Duration/longest``.
+    /// `duration` counts as at most ±`Duration.longest`.
     @usableFromInline
     package func advanced(by duration: Duration) -> Moment {
         let (sum, overflow) = self.nanoseconds.addingReportingOverflow(duration.saturatedNanoseconds)
@@ -63,7 +63,7 @@ package struct TimeSource: Sendable {
         return Moment(nanoseconds: self.elapsed().saturatedNanoseconds)
     }
 
-    /// Suspends for at least `duration`, or at least ``Swift/Duration/longest`` if `duration` is longer.
+    /// Suspends for at least `duration`, or at least `Duration.longest` if `duration` is longer.
     ///
     /// - Throws: `CancellationError` if the task is cancelled first; any other error of an injected clock.
     package func sleep(for duration: Duration) async throws {
