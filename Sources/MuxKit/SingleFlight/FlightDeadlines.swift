@@ -31,10 +31,9 @@ package struct FlightDeadlines<Key: Sendable>: Sendable {
 
     /// Adds the deadline of a new flight.
     ///
-    /// Removes the deadlines of ended flights if there are more than 1,024 deadlines plus 4 for each running
-    /// flight.
+    /// If the queue then has more than 1,024 + 4 × `runningCount` deadlines, calls ``removeEnded(keeping:)``.
     ///
-    /// - Returns: As ``removeEnded(keeping:)``; empty if no deadlines are removed.
+    /// - Returns: The result of ``removeEnded(keeping:)``; empty without this call.
     @inlinable
     package mutating func add(
         _ flight: FlightID,

@@ -62,11 +62,11 @@ extension FlightEngine {
     /// - Parameters:
     ///   - cancelling: Whether the flights are cancelled; otherwise the flights continue, but no outcome is
     ///     kept.
-    ///   - isConcerned: Selects the keys of the flights.
+    ///   - isConcerned: Selects the keys of the flights; called under the lock.
     ///   - change: Called under the lock. Returns a pair: the callers' answer, or `nil` to leave the flights
     ///     unchanged; and the result for the caller of this method.
-    /// - Returns: The second element of the pair; and a closure that answers the callers and cancels the
-    ///   flights, to be called once.
+    /// - Returns: The second element of the pair; and a closure that answers the callers and, with
+    ///   `cancelling`, cancels the flights. The closure must be called once.
     package func dismissCallers<R>(
         cancelling: Bool,
         where isConcerned: (Key) -> Bool = { _ in true },
@@ -101,7 +101,7 @@ extension FlightEngine {
         }
     }
 
-    /// Ends the reports of ``follow(_:_:_:)``, unless `change` returns `nil`.
+    /// Ends the reports about `key` of ``follow(_:_:_:)``, unless `change` returns `nil`.
     ///
     /// - Parameters:
     ///   - key: The key.
@@ -114,7 +114,7 @@ extension FlightEngine {
         withExtendedLifetime(released) {}
     }
 
-    /// Reads the state, and whether the key has a flight that is not fenced, in one critical section.
+    /// Reads the state, and whether the key has a current flight, in one critical section.
     package func read<Facts>(_ key: Key, _ read: (State, _ isFlying: Bool) -> Facts) -> Facts {
         self.engineState.withLock { engineState in
             read(engineState.state, engineState.machines[key]?.currentFlight != nil)
@@ -127,8 +127,8 @@ extension FlightEngine {
     /// its deadline.
     package func isInFlight(_ key: Key) -> Bool { self.engineState.withLock { $0.machines[key] != nil } }
 
-    /// The numbers of waiting callers, of flights with running work in a task of the engine, and of keys in
-    /// flight (``isInFlight(_:)``); all zero at rest.
+    /// The numbers of waiting callers, of flights without a leading caller whose work has not ended, and of
+    /// keys in flight (``isInFlight(_:)``); all zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.engineState.withLock { engineState in
             (engineState.waiterCount, engineState.running.count, engineState.machines.count)
@@ -182,8 +182,7 @@ extension FlightEngine.EngineState {
 
     /// Escalates a flight to the priority of a waiting caller.
     ///
-    /// - Returns: The task to escalate; `nil` if the flight has ended, has a sufficient priority, or has no
-    ///   task yet.
+    /// - Returns: The task to escalate; `nil` if the flight has a sufficient priority, or no task now.
     @inlinable
     mutating func raise(_ flight: FlightID, to priority: FlightPriority) -> Task<Void, Never>? {
         // Checked first, because a change of a value in a dictionary allocates.

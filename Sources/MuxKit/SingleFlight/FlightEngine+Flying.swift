@@ -23,7 +23,7 @@ extension FlightEngine {
             engineState.running.values[place].sharedTask = nil
             return engineState.running.values[place]
         }
-        // Before the task was stored, a caller may have joined, or all callers may have left.
+        // Before the task was stored, the priority may have risen, and the flight may have been cancelled.
         if let running, running.priority > launch.priority { task.raisePriority(to: running.priority.ofTask) }
         if running?.isCancelled ?? false { task.cancel() }
     }
@@ -38,6 +38,8 @@ extension FlightEngine {
     }
 
     /// Sets the shared task of `flights`, until each flight has a separate task.
+    ///
+    /// Escalates the task to the highest priority of the flights.
     @usableFromInline
     func setSharedTask(_ task: Task<Void, Never>, of flights: [FlightID]) {
         let priority = self.engineState.withLock { engineState in
@@ -62,7 +64,9 @@ extension FlightEngine {
         for task in tasks { Cascade.run { task.cancel() } }
     }
 
-    /// Reports the start of a flight's work, after the read from disk: only later fences affect the flight.
+    /// Reports that the work of a flight begins: only later fences affect the flight.
+    ///
+    /// See ``FlightStateMachine/beginWork(_:)``.
     ///
     /// - Parameters:
     ///   - flight: The flight.
@@ -70,7 +74,7 @@ extension FlightEngine {
     ///   - withTickets: Whether `begins` gets the tickets of the flight's callers; otherwise an empty array.
     ///   - begins: Called under the lock if the work is to begin; the flags tell whether the flight was
     ///     fenced earlier, and whether the flight is cancelled.
-    /// - Returns: Whether to begin the work. Otherwise the flight has ended, and must not call
+    /// - Returns: Whether to begin the work. Otherwise the flight has ended, and the caller must not call
     ///   ``land(_:of:failed:at:late:settle:always:)``.
     @inlinable
     package func beginWork(
@@ -102,7 +106,7 @@ extension FlightEngine {
 
     /// Moves the waits for `flight` in the graph to the current flight of `key`, after a move of the callers.
     ///
-    /// - Returns: The callers in a deadlock, removed from the flight.
+    /// - Returns: The callers in a deadlock, removed from the current flight.
     @usableFromInline
     func moveWaits(from flight: FlightID, of key: Key, in engineState: inout EngineState) -> Few<Waiter> {
         guard !WaitForGraph.isEmpty, let machine = engineState.machines[key], let next = machine.currentFlight else {
@@ -131,13 +135,13 @@ extension FlightEngine {
         package init() {}
     }
 
-    /// Answers some callers of a flight before its work begins, unless the flight was fenced.
+    /// Answers some callers of a flight before its work begins, if the flight is the current flight of `key`.
     ///
     /// - Parameters:
     ///   - flight: The flight.
     ///   - key: The flight's key.
-    ///   - answers: Called under the lock with the tickets of the callers, unless the flight was fenced.
-    /// - Returns: Whether the flight has ended. An ended flight must not call
+    ///   - answers: Called under the lock with the tickets of the callers, if the flight is current.
+    /// - Returns: Whether this call has ended the flight; then the caller must not call
     ///   ``land(_:of:failed:at:late:settle:always:)``.
     @inlinable
     package func answerEarly(
@@ -193,8 +197,8 @@ extension FlightEngine {
     ///     ticket has no effect after a failure.
     ///   - settle: Called under the lock, unless the flight has left its machine, such as at the deadline, or
     ///     failed after a cancellation. Returns the callers' answer; a cancellation error in the answer
-    ///     becomes ``MuxError/fetchCancelled``. With the flag, also keeps the outcome in the owner's state;
-    ///     the flag is `false` for a fenced flight, and if `late` has returned a ticket for a success.
+    ///     becomes ``MuxError/fetchCancelled``. If the flag is `true`, also keeps the outcome in the owner's
+    ///     state. The flag is `false` for a fenced flight, and if `late` has returned a ticket for a success.
     ///   - always: Called under the lock afterwards, in all cases.
     /// - Returns: Whether the flight was cancelled at its deadline; `false` for a flight with a leading
     ///   caller.
@@ -244,8 +248,8 @@ extension FlightEngine {
         }
         ended?.linger?.cancel()
         self.failStuck(stuck)
-        // A cancellation error becomes another error, because no remaining caller is cancelled: cancelled
-        // callers have left. Outside the lock, because a look at wrapped errors may run code of the app.
+        // Cancelled callers have left, so the other callers get another error than a cancellation. Outside
+        // the lock, because the examination of wrapped errors may run code of the app.
         let answer = output ?? failure.map { Answer(.failure($0.ofUncancelledWork)) }
         if let answer { for waiter in waiters { waiter.resume(with: answer) } }
         if let launch { self.launch(launch, of: key) }
@@ -268,7 +272,7 @@ struct RunningFlight: Sendable {
     /// A task for several flights, until this flight has a separate task; may be escalated, but is not
     /// cancelled with the flight.
     @usableFromInline var sharedTask: Task<Void, Never>?
-    /// The timer of the linger; `nil` while the flight does not linger.
+    /// The timer of the last linger, which may have ended; `nil` before a linger.
     @usableFromInline var linger: Task<Void, Never>?
     /// The highest priority of the flight's callers.
     @usableFromInline var priority: FlightPriority

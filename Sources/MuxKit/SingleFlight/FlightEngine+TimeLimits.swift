@@ -10,8 +10,8 @@ extension FlightEngine {
             self?.lingerPassed(key, since: ticket)
         }
         let former = self.engineState.withLock { engineState -> Task<Void, Never>? in
-            // In the meantime, the flight may have ended, or a caller may have joined the flight: this timer
-            // is then cancelled. If the caller has left again, a later timer is responsible.
+            // If this linger has ended in the meantime, this timer is cancelled. For a later linger, a later
+            // timer is responsible.
             guard let running = engineState.running[flight],
                 engineState.machines[key]?.isLingering(since: ticket) ?? false
             else { return timer }
@@ -91,9 +91,9 @@ extension FlightEngine {
         return next
     }
 
-    /// Answers the callers of a flight beyond its deadline, and cancels the flight.
+    /// Answers the callers that wait for a flight with a leading caller, at the time limit of the work.
     ///
-    /// For a flight with a leading caller, which has no deadline in the engine: the caller cancels the work.
+    /// Such a flight has no deadline in the engine, and the leading caller cancels the work.
     package func expire(_ flight: FlightID, of key: Key) {
         let now = self.time.now
         self.expire(at: now) { _ in [.init(moment: now, flight: flight, key: key)] }

@@ -1,28 +1,30 @@
 public import Synchronization
 
-/// Runs at most one current flight per key, and shares the outcome with all waiting callers.
+/// Runs at most one current flight per key; all new callers of a key share this flight.
 ///
 /// A *flight* is one run of the work of a key, such as a fetch. The *owner* of an engine is the type that
 /// uses the engine, such as a multiplexer.
 ///
 /// The engine is the shell of ``FlightStateMachine``, with a lock, tasks and continuations. One lock guards
 /// the flights and the owner's state. An owner therefore looks up an answer and joins a flight in one
-/// critical section, and stores an outcome and removes the callers to resume in one critical section.
+/// critical section. The store of an outcome and the removal of the callers to resume are one critical
+/// section, too.
 ///
 /// **Concurrent calls.** Any member may be called from any thread. The closures that receive the owner's
-/// state run under the lock, and must not call the engine.
+/// state run under the lock. A closure that runs under the lock must not call the engine.
 ///
-/// **Cancellation.** A cancelled caller stops waiting at once; if no caller is left, ``Options/linger``
-/// determines the effect on the flight.
+/// **Cancellation.** A cancelled caller stops waiting at once. ``Options/linger`` describes the effect on a
+/// flight without callers.
 @usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
     /// The result of a call without an error.
     @usableFromInline
     package enum Landing: Sendable {
-        /// The outcome of a flight, or an answer without a flight.
+        /// The answer, such as the outcome of a flight.
         case output(Output)
-        /// The caller leads this flight: the caller does the work, then calls
-        /// ``land(_:of:failed:at:late:settle:always:)``.
+        /// The caller leads this flight: the caller, instead of a task of the engine, does the ``Work``.
+        ///
+        /// The engine does not cancel the work, and the flight has no deadline in the engine.
         case lead(FlightID)
     }
 
@@ -33,12 +35,12 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         case answer(Output)
         /// Answer at once, and start a flight unless the key has a current flight.
         case answerAndFly(Output)
-        /// Wait for a flight; if the wait takes longer than the duration, return the answer of the closure,
-        /// if any.
+        /// Join or start a flight; if the caller still waits after the duration, answer with the result of
+        /// the closure, if any.
         case flyNoLonger(than: Duration, AnswerAtLimit)
         /// Fail without a flight.
         case fail(any Error)
-        /// Wait for a flight.
+        /// Join or start a flight.
         case fly
     }
 
@@ -60,22 +62,22 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         /// The name of the tasks for the work; `nil` in a release build: a name costs two allocations for
         /// each task.
         @usableFromInline package var name: String?
-        /// The time from the departure of a flight's last caller to the cancellation of the flight; `nil` to
-        /// let the flight continue.
+        /// The time from the cancellation of a flight's last caller to the cancellation of the flight; `nil`
+        /// to let the flight continue.
         ///
-        /// A fenced flight is cancelled as soon as the last caller leaves, even with `nil`. The departure of
-        /// callers does not cancel any other flight that must finish.
+        /// A flight that must finish continues, and so does a flight whose last caller reaches a wait limit.
+        /// A fenced flight is an exception: this flight is always cancelled when the last caller leaves.
         package var linger: Duration?
-        /// The maximum duration of a flight without a leading caller; `nil` for no limit.
+        /// The time limit of a flight without a leading caller; `nil` for no limit.
         @usableFromInline package var deadline: Duration?
-        /// The error for the callers of a flight beyond its deadline.
+        /// The error for the callers of a flight at its deadline, except callers in a deadlock.
         package var timedOut: any Error
-        /// Changes the owner's state after a flight's deadline.
+        /// Changes the owner's state at the deadline of a current flight, or of a fenced flight with callers.
         ///
         /// Called under the lock; the result is released outside the lock. The flag tells whether the flight
         /// was the current flight of the key.
         package var whenTimedOut: (@Sendable (inout State, Key, Bool, Moment) -> (any Sendable)?)?
-        /// The error for a caller whose wait would never end; see ``WaitForGraph``.
+        /// The error for a caller in a deadlock; see ``WaitForGraph``.
         @usableFromInline package var wouldDeadlock: any Error
 
         package init(
@@ -101,7 +103,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline let flight: FlightID
         @usableFromInline let priority: FlightPriority
         @usableFromInline var work: Work?
-        /// The deadline to watch; `nil` without a deadline, or if a watch runs already.
+        /// The first deadline of a new watch; `nil` if no new watch is necessary.
         @usableFromInline var watch: Moment?
         /// The result of ``FlightDeadlines/add(_:of:at:runningCount:keeping:)``, released outside the lock.
         @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
@@ -150,7 +152,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return { follower(keys) }
         }
 
-        /// Registers a flight, at the priority of its first caller.
+        /// Registers a flight that is to start at the given priority.
         @inlinable
         mutating func registerFlight(
             _ flight: FlightID,
@@ -173,7 +175,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             return launch
         }
 
-        /// Calls `body` with the machine of `key`, and removes an idle machine.
+        /// Calls `body` with the machine of `key`, or with a new machine; does not keep an idle machine.
         @inlinable
         mutating func withMachine<R>(of key: Key, _ body: (inout FlightStateMachine) -> R) -> R {
             guard let place = self.machines.index(forKey: key) else {
@@ -222,8 +224,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
             let leftover = self.engineState.withLock { ($0.state as? any SelfChecking)?.leftover() }
             inspector.note(faults: self.faultsNow + [leftover].compactMap(\.self))
         }
-        // No caller is left, because each caller retains the engine. Running work continues to its end if
-        // ``Options/linger`` is `nil`, and is cancelled otherwise.
+        // No caller is left, because each caller retains the engine. Running work is cancelled, unless
+        // ``Options/linger`` is `nil`.
         let (running, watch) = self.engineState.withLock { ($0.running, $0.watch) }
         watch?.cancel()
         for flight in running.values {
@@ -232,7 +234,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         }
     }
 
-    /// Sets the work of flights without a leading caller; the first call must precede the first arrival.
+    /// Sets the work of flights without a leading caller; the first call must precede the first such flight.
     @usableFromInline
     package func setWork(_ work: @escaping Work) { self.engineState.withLock { $0.work = work } }
 
@@ -241,8 +243,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
 
     /// Changes flights under the lock.
     ///
-    /// Notifies the follower and releases removed keys outside the lock, because the `deinit` of a key may
-    /// call the owner.
+    /// Notifies the follower and releases removed keys outside the lock: the follower, and the `deinit` of a
+    /// key, may call the owner.
     @inlinable
     func withEngineState<R>(_ body: (inout EngineState) -> sending R) -> sending R {
         var released = Few<Key>()
@@ -276,7 +278,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         self.lastID.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue &+ 1
     }
 
-    /// Returns an answer at once, the outcome of a flight after a wait, or the lead of a new flight.
+    /// Adds a caller, and waits for the answer to the caller.
     ///
     /// See
     /// ``arrive(_:at:now:leads:mayBeginHere:mustFinish:highestPriority:gather:decide:joined:left:arrived:)``.
@@ -284,9 +286,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     /// An owner with many callers calls `arrive` and ``unwrap(_:_:)`` separately, so that each waiting caller
     /// takes less memory.
     ///
-    /// - Returns: The answer, the outcome of the flight, or the flight that the caller leads.
-    /// - Throws: The error of `decide` or of the flight; `CancellationError` if the caller's task is
-    ///   cancelled before or during the wait; ``Options/wouldDeadlock`` if the wait would never end.
+    /// - Returns: The answer, or the flight that the caller leads.
+    /// - Throws: The error of the answer, such as `CancellationError` after a cancellation of the caller.
     package func enter(
         isolation: isolated (any Actor)? = #isolation,
         _ key: Key,
@@ -321,8 +322,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         return try answer.result.get()
     }
 
-    /// Answers a caller according to `decide`, or adds the caller to the current flight of `key`, or to a new
-    /// flight.
+    /// Answers a caller, or adds the caller to the current flight of `key` or to a new flight.
     ///
     /// - Parameters:
     ///   - waiter: The caller, in the current task.
@@ -333,8 +333,9 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///     flight's first suspension; `true` only for a caller that has no isolation and waits for no other
     ///     flight.
     ///   - mustFinish: Whether the flight that the caller joins or starts must finish, even if all callers
-    ///     leave. A cancelled caller outside of flights then does not wait, but still starts the flight.
-    ///   - highestPriority: The limit of the caller's priority on arrival; later escalations have no limit.
+    ///     leave. The flight then starts or continues even for a cancelled caller, unless the caller is
+    ///     within a flight.
+    ///   - highestPriority: The limit of the caller's priority on arrival, but not of later escalations.
     ///   - gather: Receives a new flight for which `waiter` waits; the caller of this method then starts the
     ///     flight with ``launch(_:of:beginsHere:)``. Without `gather`, and for a flight without a waiting
     ///     caller, this call starts the flight.

@@ -1,31 +1,32 @@
 /// Identifies one flight; unique within its engine.
 @usableFromInline package typealias FlightID = UInt64
 
-/// Identifies one waiting caller; unique within its engine.
+/// Identifies one caller; unique within its engine.
 @usableFromInline package typealias Ticket = UInt64
 
 /// The flights and waiters of one key.
 ///
 /// - At most one flight is *current*: new callers join the current flight, and the end of the current flight
 ///   usually commits the outcome.
-/// - A *fence* removes the current flight, and the next caller starts another flight. A fenced flight with
-///   waiters is *detached*: the flight still answers the waiters, but does not commit the outcome.
-/// - A flight that is cancelled after the departure of its waiters stays current until the work ends, so the
-///   next flight starts afterwards; only a fence or the deadline removes the flight earlier.
-/// - Callers that join a cancelled flight get the outcome of a success; after a failure, another flight
-///   serves these callers.
+/// - A *fence* removes the current flight, so that the next caller starts another flight. A fenced flight
+///   with waiters is *detached*: the flight still answers the waiters, but does not commit the outcome. When
+///   the work begins, ``beginWork(_:)`` ends the effect of earlier fences on the flight.
+/// - A current flight that is cancelled after the departure of its waiters stays current until the work ends,
+///   so the next flight starts afterwards; only a fence or the deadline removes the flight earlier.
+/// - Callers may join a cancelled flight, which may still succeed. After a failure of this flight, another
+///   flight serves these callers.
 ///
 /// The engine draws tickets and flight identifiers from one counter.
 @usableFromInline
 package struct FlightStateMachine: Sendable, Hashable {
-    /// Whether a flight is wanted, is about to be cancelled, or was cancelled.
+    /// The effect of the departures of callers on a flight.
     private enum Phase: Sendable, Hashable {
         /// The flight has callers, or continues without callers.
         case wanted
-        /// The flight has no callers; unless a caller joins, the flight is cancelled at the end of the linger
-        /// that began when the caller with this ticket left.
+        /// The flight has no callers: its linger began when the caller with this ticket left.
         case lingering(since: Ticket)
-        /// The flight was cancelled and has not ended yet; callers may have joined since.
+        /// The flight was cancelled at the departure of its last caller, or at the end of the linger; callers
+        /// may have joined since.
         case cancelled
     }
 
@@ -33,14 +34,14 @@ package struct FlightStateMachine: Sendable, Hashable {
         let id: FlightID
         var phase: Phase = .wanted
         var waiters = WaiterQueue()
-        /// Whether the departure of the last caller does not cancel the flight, unless the flight is fenced.
+        /// Whether the flight continues after the departure of its last caller, unless fenced.
         var mustFinish = false
     }
 
     /// The flight that callers join.
     private var current: Flight?
 
-    /// Running fenced flights with callers.
+    /// Fenced flights with callers.
     private var detached: [Flight] = []
 
     @usableFromInline
@@ -238,8 +239,7 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     /// Ends the linger that began when the caller with this ticket left.
     ///
-    /// - Returns: The flight to cancel; `nil` if the linger has ended before: a caller has joined the flight,
-    ///   or the flight has ended or was fenced.
+    /// - Returns: The flight to cancel; `nil` if the linger has ended before, such as by a new caller.
     package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
         guard self.isLingering(since: ticket) else { return nil }
         self.current?.phase = .cancelled
@@ -258,10 +258,11 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     // MARK: - Beginning and ending
 
-    /// Reports the start of a flight's work, after the read from disk: only later fences affect the flight.
+    /// Reports that the work of a flight begins: only later fences affect the flight.
     ///
-    /// Before the work begins, a fenced flight is equivalent to a new flight. The fenced flight therefore
-    /// becomes current again; or, if another flight is current, ends, and the callers move to this flight.
+    /// Before the work begins, a fenced flight is equivalent to a new flight. A fenced flight with callers
+    /// therefore becomes current again. If another flight is current, the callers move to the current flight
+    /// instead, and the fenced flight ends.
     ///
     /// - Returns: Whether to begin the work; otherwise the flight has ended.
     @usableFromInline
@@ -296,8 +297,8 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///   - id: The flight.
     ///   - failed: Whether the work failed.
     ///   - next: The identifier of a new flight that replaces a cancelled or outdated flight.
-    ///   - late: The first ticket of the callers that must not get the outcome, which is outdated; `nil`
-    ///     without such callers.
+    ///   - late: The first ticket of the callers that must not get an outdated outcome; `nil` for an outcome
+    ///     that is not outdated. Ignored after a failure.
     /// - Returns: The effect on the callers.
     @usableFromInline
     package mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket? = nil) -> EndAction {

@@ -191,7 +191,7 @@ extension FlightEngine {
     }
 }
 
-/// The answer to a caller, shared by all callers of a flight.
+/// The answer to a caller; several callers of a flight may share an answer.
 @usableFromInline
 package final class FlightAnswer<Landing: Sendable>: Sendable {
     @usableFromInline let result: Result<Landing, any Error>
@@ -231,7 +231,7 @@ package final class FlightGathering: Sendable {
     ///
     /// - Parameters:
     ///   - first: The ticket of the first waiter; the tickets of further waiters follow.
-    ///   - count: The number of waiters, at least 1.
+    ///   - count: The number of waiters.
     ///   - limit: The maximum number of waiters without an answer, at least 1. At the maximum, further
     ///     waiters arrive when at most half of the maximum is without an answer.
     ///   - isolation: The caller's isolation, in which the caller continues.

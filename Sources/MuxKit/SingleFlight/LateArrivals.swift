@@ -1,7 +1,8 @@
-/// The first ticket that joined a running flight of a multiplexer after each recent change of any tag.
+/// The smallest ticket of the callers that joined running flights of a multiplexer after each recent change
+/// of any tag.
 ///
 /// A value must not answer a caller that joined the flight after a change of the value's tags. The tags may
-/// be known only at the end of the fetch, so the first arrival after each change of any tag is recorded.
+/// be known only at the end of the fetch, so the smallest ticket after a change of any tag is recorded.
 @usableFromInline
 struct LateArrivals: Sendable {
     private var firsts: [(number: UInt64, ticket: Ticket)] = []
@@ -10,7 +11,7 @@ struct LateArrivals: Sendable {
 
     /// The maximum number of recorded changes.
     ///
-    /// Above the maximum, the two oldest records are merged: some callers then wait for an unnecessary fetch.
+    /// Above the maximum, the two oldest records are merged: callers may then wait for an unnecessary fetch.
     private static var maximumCount: Int { 64 }
 
     init() {}
@@ -40,7 +41,7 @@ struct LateArrivals: Sendable {
     /// The smallest recorded ticket for a change of any tag with a number greater than `number`; `nil` if no
     /// ticket is recorded.
     ///
-    /// A caller with a smaller ticket arrived before these changes.
+    /// A caller with a smaller ticket joined its flight before these changes.
     @usableFromInline
     func first(after number: UInt64) -> Ticket? { self.firsts.lazy.filter { $0.number > number }.map(\.ticket).min() }
 }

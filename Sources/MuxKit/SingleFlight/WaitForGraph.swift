@@ -1,12 +1,13 @@
 import Synchronization
 
-/// The graph of flights that wait for flights; a cycle is a deadlock.
+/// The graph of flights that wait for flights, for the detection of deadlocks.
 ///
-/// Only the waits of calls from within the work of a flight are recorded. A wait is *certain* if the waiting
-/// flight cannot end before the wait ends: the call came from the flight's own task or a child task. A flight
-/// may or may not wait for a `Task {}` that its work starts, so the waits of this task are *possible*:
+/// Only the waits of the work of a flight are recorded, including the waits of a `Task {}` that the work
+/// starts. A wait of the flight's own task, or of a child task, is *certain*: the flight is assumed not to
+/// end before the wait ends. A flight may or may not wait for a `Task {}`, so the waits of this task are
+/// *possible*:
 ///
-/// - A cycle of certain waits is an error at once, for the call that closes the cycle.
+/// - A cycle of certain waits is an error at once, for the wait that closes the cycle.
 /// - A cycle with a possible wait may resolve without an error. If the cycle still exists when a flight in
 ///   the cycle times out, the callers of this flight that are in the cycle get the error for a deadlock.
 /// - A wait that would nest flights of the same key without end is an error, too: at once for certain waits,
@@ -26,6 +27,7 @@ package enum WaitForGraph: Sendable {
         }
     }
 
+    /// Engines take this lock under their own locks: code under this lock must not call an engine.
     private static let table = Locked(WaitTable())
     private static let count = Atomic(0)
 
@@ -51,10 +53,10 @@ package enum WaitForGraph: Sendable {
     ///     runtime, which the runtime holds during the handlers of cancellation and escalation: read the
     ///     property before taking a lock that the handlers take.
     ///   - awaited: The other flight.
-    ///   - sameKey: If the other flight has not started, the fenced flights of its key that have callers.
+    ///   - sameKey: If the other flight is new, the fenced flights of its key that have callers.
     /// - Returns: `false`, without a record, if the wait would never end, or if too many flights of the key
     ///   are nested.
-    /// - Complexity: O(1) for a flight that has not started, with an empty `sameKey`; see ``WaitTable``.
+    /// - Complexity: O(1) for a new flight with an empty `sameKey`; see ``WaitTable``.
     @usableFromInline
     static func begin(
         _ id: WaitID,
@@ -82,7 +84,8 @@ package enum WaitForGraph: Sendable {
         self.withTable { table in for ticket in tickets { table.end(WaitID(engine, ticket)) } }
     }
 
-    /// Runs work that several flights wait for; a wait of the work for any of these flights is an error.
+    /// Runs work that several flights certainly wait for; a certain wait of the work for any of these flights
+    /// is an error.
     ///
     /// The flights must belong to one engine: the identifiers of the flights serve as tickets of the waits.
     static func loading<Result: Sendable>(
@@ -106,7 +109,7 @@ package enum WaitForGraph: Sendable {
         self.withTable { $0.move(tickets, from: former, to: next) }
     }
 
-    /// For each flight of `nodes`, the tickets of its callers in a cycle of waits.
+    /// See ``WaitTable/ticketsInCycles(with:)``.
     static func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {
         guard !self.isEmpty, !nodes.isEmpty else { return [:] }
         return self.withTable { $0.ticketsInCycles(with: nodes) }
@@ -122,7 +125,9 @@ package enum WaitForGraph: Sendable {
 /// A flight of any engine, or the common work of several flights (``WaitForGraph/loading(for:_:)``).
 @usableFromInline
 package struct WaitForNode: Sendable, Hashable {
-    /// The number of the engine, unique in the process; an address could be reused by a later engine.
+    /// The number of the engine, or of the common work, unique in the process.
+    ///
+    /// An address would not be unique: a later engine could have the same address.
     @usableFromInline let engine: UInt64
     @usableFromInline let flight: FlightID
 
@@ -134,7 +139,7 @@ package struct WaitForNode: Sendable, Hashable {
 
     private static let lastEngine = Atomic<UInt64>(0)
 
-    /// The number of a new engine.
+    /// A new number for ``engine``.
     static func nextEngine() -> UInt64 { self.lastEngine.wrappingAdd(1, ordering: .relaxed).newValue }
 }
 
@@ -172,8 +177,8 @@ package struct WaitForNode: Sendable, Hashable {
         unsafe self.executor = executor?.asUnownedTaskExecutor()
     }
 
-    /// Whether the current task is the flight's task or a child task, so the flight cannot end before the
-    /// current task.
+    /// Whether the current task counts as the flight's own task or a child task, so that its waits are
+    /// certain.
     ///
     /// The executor preference decides: a child task inherits the preference, a `Task {}` inherits only the
     /// task-locals (SE-0417).

@@ -4,8 +4,8 @@
 ///
 /// The recorded certain waits form no cycle. So every flight has a *level*, and no flight certainly waits for
 /// a flight of a lower level. A certain wait for another flight of a higher level, or for another flight
-/// without certain waits, closes no cycle. This decision takes O(1), and covers every certain wait for a
-/// flight that has not started.
+/// without certain waits, closes no cycle. This decision takes O(1), and covers every certain wait for a new
+/// flight.
 ///
 /// Any other certain wait for another flight requires a backward search through at most max(32, √*m*) waits,
 /// where *m* is the highest number of simultaneous waits since the table was last reset (``end(_:)``), and if
@@ -68,8 +68,8 @@ package struct WaitTable: Sendable {
     ///   - id: Identifies the wait.
     ///   - waiting: The waiting flight.
     ///   - awaited: The other flight.
-    ///   - isCertain: Whether the waiting flight cannot end before the other flight.
-    ///   - sameKey: If the other flight has not started, the fenced flights of its key that have callers.
+    ///   - isCertain: Whether the wait is certain.
+    ///   - sameKey: If the other flight is new, the fenced flights of its key that have callers.
     /// - Returns: `false`, without a new wait, if the wait would never end, or if too many flights of the key
     ///   are nested.
     package mutating func begin(
@@ -85,7 +85,7 @@ package struct WaitTable: Sendable {
             self.removeIfUnused(place)
         }
         // If the work of a flight starts a new flight of the same key, the new flight does the same work, so
-        // the nesting would never end.
+        // the nesting could continue without end.
         let isNestedTooDeep =
             isCertain
             ? sameKey.contains { self.certainlyWaits($0, forFlightAt: place) }
@@ -98,7 +98,7 @@ package struct WaitTable: Sendable {
     /// Removes a wait, if present.
     package mutating func end(_ id: WaitForGraph.WaitID) {
         if let place = self.waitPlaces[id] { self.removeWait(at: place) }
-        // Releases the memory of a long chain that has ended.
+        // Releases the memory after many simultaneous waits.
         if self.waitPlaces.isEmpty, self.flights.count > 1_024 {
             self = WaitTable(stepCount: self.stepCount, self.lastMark)
         }
@@ -179,8 +179,8 @@ package struct WaitTable: Sendable {
         return self.raise(awaited, to: isComplete ? level : level + 1, unlessReaching: place, or: before)
     }
 
-    /// Raises to `level` the flight at `awaited`, and all flights of lower levels that the flight waits for,
-    /// directly or indirectly.
+    /// Raises to `level` the flight at `awaited`, and all flights of lower levels for which the flight
+    /// certainly waits, directly or indirectly.
     ///
     /// - Returns: `false`, with no change of levels, if the flight certainly waits for the flight at `place`,
     ///   or for a flight with the mark `mark`, directly or indirectly.
@@ -209,7 +209,7 @@ package struct WaitTable: Sendable {
     /// same flight.
     private mutating func certainlyWaits(_ node: WaitForNode, forFlightAt place: Int) -> Bool {
         guard let other = self.flightPlaces[node] else { return false }
-        // With the result `false`, ``order(_:before:)`` also raises levels; the levels stay valid.
+        // ``order(_:before:)`` may raise levels, although no wait is added; the levels stay valid.
         return !self.order(place, before: other)
     }
 
