@@ -1,21 +1,21 @@
 /// The usability of an entry for one request at one moment.
 ///
-/// ``of(_:_:)`` determines the usability; ``PackedSlot`` has a fast test for fresh entries.
+/// ``of(_:_:)`` determines the usability; ``PackedSlot`` has a fast test for fresh entries. Where a case says
+/// that the request fetches, a remembered failure has precedence, except for a reload.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
-    /// Fresh: the request gets the entry at once; with `renews`, a fetch starts in the background.
+    /// Fresh: the request gets the entry at once; `renews` tells whether a renewal is due.
     case fresh(renews: Bool)
-    /// Stale, but the request gets the entry at once; with `renews`, a fetch starts in the background.
+    /// Stale, but the request gets the entry at once; `renews` tells whether a renewal is due.
     ///
     /// During a backoff, also a fresh entry beyond the request's maximum age.
     case servable(renews: Bool)
     /// The request fetches, and gets the entry only after a silenceable failure or the wait limit.
     ///
-    /// The entry is stale or beyond the request's maximum age, or the request is a reload. With a remembered
-    /// failure, a request other than a reload throws the failure without a fetch.
+    /// The entry is stale or beyond the request's maximum age, or the request is a reload.
     case fallback
-    /// Too old to replace a failed fetch, or excluded by the request (``Limits/takesStored``): the request
-    /// fetches, or throws a remembered failure.
+    /// The request fetches: the entry is too old to replace a failed fetch, or excluded by the request
+    /// (``Limits/takesStored``).
     case unusable
 
     /// The facts about the entry.
@@ -31,7 +31,7 @@ package enum Freshness: Sendable, Hashable {
         package var stale: StaleLimits
         /// Whether a refresh has made the entry stale.
         package var isRefreshed: Bool
-        /// Whether a fetch failed recently: then a stale entry is served without another fetch.
+        /// Whether an older entry is served without another fetch, after a recent failure.
         package var isInBackoff: Bool
         /// Whether a failure is remembered.
         package var isFailureRemembered: Bool
@@ -69,7 +69,7 @@ package enum Freshness: Sendable, Hashable {
         package var staleIfError: Duration
         /// As ``staleWhileRevalidate``, for this request; takes precedence over the policy and the fetch.
         package var toleratedStaleness: Duration?
-        /// The maximum age for this request.
+        /// The maximum age for this request, exclusive; `nil` for no limit.
         package var maximumAge: Duration?
         /// Whether this request always fetches.
         @usableFromInline package var isReload: Bool
@@ -125,13 +125,9 @@ package enum Freshness: Sendable, Hashable {
 /// The limits that a fetch sets for the use of its entry after the time to live.
 @usableFromInline
 package struct StaleLimits: Sendable, Hashable {
-    /// The time after the time to live in which a request gets the entry at once, and starts a renewal.
-    ///
-    /// `nil` for the policy's limit.
+    /// As ``MuxPolicy/staleWhileRevalidate``; `nil` for the policy's limit.
     @usableFromInline package var whileRevalidate: Duration?
-    /// The time after the time to live in which the entry may replace a failed fetch.
-    ///
-    /// `nil` for the policy's limit.
+    /// As ``MuxPolicy/staleIfError``; `nil` for the policy's limit.
     @usableFromInline package var ifError: Duration?
 
     @inlinable

@@ -4,9 +4,9 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     public enum Source: Sendable, Hashable {
         /// Memory.
         case memory
-        /// Disk: the value was read for this request.
+        /// Disk: memory did not have the value.
         case disk
-        /// The shared store of several machines, or a fetch of another machine during the request.
+        /// The shared store of several machines, which may have confirmed a value in memory.
         case sharedStore
         /// A fetch for this request, perhaps shared with other requests.
         case fetch
@@ -19,23 +19,23 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     public enum StaleReason: Sendable, Hashable {
         /// The fetch failed with an error that ``MuxPolicy/isSilenceable`` accepts.
         case fetchFailed
-        /// A recent fetch failed, and the pause before the next fetch has not passed.
+        /// A recent fetch failed, so that no fetch starts now.
         case backingOff
         /// A renewal is running in the background.
         case revalidating
-        /// The fetch took longer than the caller's wait limit; the fetch continues.
+        /// The fetch took longer than the caller's wait limit.
         case outOfPatience
         /// The request was ``RequestOptions/cacheOnly``.
         case cacheOnly
-        /// The response was not kept: a refresh, a change, a store, a clear or a sign-out occurred during the
-        /// fetch, or another machine stored a newer value.
+        /// The response was not kept because of a change during the fetch, such as a refresh, or a newer
+        /// value of another machine.
         case fenced
     }
 
     /// The value.
     public let value: Value
 
-    /// The time since the fetch, or since the call of `store`.
+    /// The time since the fetch, the call of `store` or the last renewal.
     public let age: Duration
 
     /// The freshness lifetime.
@@ -49,8 +49,8 @@ public struct MuxEntry<Value: Sendable>: Sendable {
 
     /// The reason for a stale value.
     ///
-    /// `nil` for a fresh value, for a newly fetched value with a ``timeToLive`` of zero or less, and for an
-    /// entry that no request returned.
+    /// `nil` for a fresh value. A stale value without a reason was fetched during the request, also by
+    /// another machine, or was not returned by a request.
     public let staleReason: StaleReason?
 
     /// Identifies the value among all values in the multiplexer; a renewed value keeps its revision.

@@ -17,8 +17,8 @@ public import Foundation
 /// different keys, so each string has a separate value. The dictionary of a request for many keys contains
 /// only the first of several equal keys.
 ///
-/// The map computes the equality, hash and text of a key under a lock: these computations must not call the
-/// map.
+/// The map may compute the equality, hash and text of a key under a lock: these computations must not call
+/// the map.
 public protocol MuxKey: Hashable, Sendable {
     /// The key as text: the same text in every launch, and different texts for different keys.
     ///

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The migration of a value on disk from one version of the format to the next version.
+/// The migration of a stored value from one version of the format to the next version.
 ///
 /// ```swift
 /// let policy = MuxPolicy(
@@ -12,10 +12,9 @@ import Foundation
 /// )
 /// ```
 ///
-/// In this example, an entry of version 1 needs both steps. An entry is a miss if a step is missing or an old
-/// value cannot be decoded. An entry of a version later than ``MuxPolicy/schemaVersion`` is a miss, too.
-/// After a read of such an entry, saves do not overwrite the entry: a fetched or stored value stays in memory
-/// only.
+/// In this example, an entry of version 1 needs both steps. An entry is a miss if a step is missing or fails.
+/// An entry of a version later than ``MuxPolicy/schemaVersion`` is a miss, too. After a read of such an
+/// entry, saves do not overwrite the entry: a fetched or stored value stays in memory only.
 public struct MuxMigration: Sendable {
     let version: Int
     let apply: @Sendable (Data) throws -> Data
@@ -24,7 +23,7 @@ public struct MuxMigration: Sendable {
     ///
     /// - Parameters:
     ///   - version: The version of the old value.
-    ///   - migrate: Converts an old value to a new value. If `migrate` throws, the entry is a miss.
+    ///   - migrate: Converts an old value to a new value.
     public init<Old: Decodable & Sendable, New: Encodable & Sendable>(
         from version: Int,
         _ migrate: @escaping @Sendable (Old) throws -> New

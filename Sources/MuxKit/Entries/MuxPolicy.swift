@@ -29,8 +29,9 @@ public struct MuxPolicy: Sendable {
 
     /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
     ///
-    /// Default: zero. A limit of the fetch (``Fetched/staleWhileRevalidate``) takes precedence. After a
-    /// refresh, or with a maximum age, a request waits for the fetch, except during ``errorBackoff``.
+    /// Default: zero. A limit of the fetch (``Fetched/staleWhileRevalidate``) or of the request
+    /// (``RequestOptions/staleWhileRevalidate``) takes precedence. After a refresh, and with a maximum age, a
+    /// request gets no stale value at once, except during ``errorBackoff``.
     public var staleWhileRevalidate: Duration
 
     /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early
@@ -42,7 +43,8 @@ public struct MuxPolicy: Sendable {
     /// fetched together are not renewed together.
     public var refreshAhead: Duration?
 
-    /// Returns the time for which a failure is remembered; `nil` for a failure that is not remembered.
+    /// Returns the time for which a failure is remembered; `nil` or zero for a failure that is not
+    /// remembered.
     ///
     /// Default: no failure is remembered.
     ///
@@ -74,24 +76,27 @@ public struct MuxPolicy: Sendable {
     ///   doubles with each consecutive failure, up to one minute or this time, whichever is longer. A success
     ///   ends the pause.
     /// - A `Retry-After` of the server, which an error reports by ``RetryAdvice/retryAfter``, extends both
-    ///   times, to at most one hour.
+    ///   times. A `Retry-After` of more than one hour counts as one hour.
     ///
     /// A request with ``RequestOptions/reload`` and the first request after a refresh always fetch. A request
     /// without a servable value also fetches, unless a failure is remembered (``remembersFailure``).
     public var errorBackoff: Duration
 
-    /// The treatment of a fetch without callers.
+    /// The treatment of a fetch after the cancellation of its last caller.
     ///
     /// Default: the fetch is cancelled after one second.
+    ///
+    /// A renewal in the background, and a fetch of ``Multiplexer/reload()``, continue without callers. A
+    /// fence of the key (see ``Multiplexer``) always cancels a fetch without callers.
     public var whenAbandoned: WhenAbandoned
 
     /// The time limit of a fetch, including the read from disk.
     ///
     /// Default: 60 seconds.
     ///
-    /// At the limit the callers get ``MuxError/timedOut(after:)`` and the fetch is cancelled; a late value is
-    /// dropped, and the next request starts a new fetch. A fetch should not block a thread: before the first
-    /// suspension, the fetch may block its caller beyond the limit.
+    /// At the limit the callers get an error, usually ``MuxError/timedOut(after:)``, and the fetch is
+    /// cancelled. A late value is dropped, and the next request starts a new fetch. A fetch should not block
+    /// a thread: before the first suspension, the fetch may block its caller beyond the limit.
     public var fetchTimeout: Duration
 
     /// The retries of a failed fetch; `nil` for no retry.
@@ -113,9 +118,9 @@ public struct MuxPolicy: Sendable {
     ///
     /// Default: 10,000.
     ///
-    /// Above the limit, least used values are evicted (S3-FIFO; see ``evictsLeastRecentlyUsed``). With a
-    /// `cacheKey`, the next request reads an evicted value from disk, so an unsaved value stays in memory
-    /// until its save. If unsaved values exceed the limit, the map saves them, regardless of the repository's
+    /// Above the limit, least used values are evicted (S3-FIFO; see ``evictsLeastRecentlyUsed``). With values
+    /// on disk, the next request reads an evicted value from disk, so an unsaved value stays in memory until
+    /// its save. If unsaved values exceed the limit, the map saves them, regardless of the repository's
     /// ``MuxRepository/SavePolicy``. Unsaved values may be evicted if the disk cannot be written, or if the
     /// number of values exceeds 4 × `maximumCount` + 1,024. The observer then gets an event for each eviction
     /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts the evictions.
@@ -128,7 +133,7 @@ public struct MuxPolicy: Sendable {
     /// Default: `nil`.
     ///
     /// Applies together with ``maximumCount``, with the same eviction. A value above the limit is returned to
-    /// the callers and is not kept in memory; with a `cacheKey`, the value stays in memory until its save. If
+    /// the callers and is not kept in memory; a value that has to be saved stays in memory until its save. If
     /// the total cost exceeds four times the limit, unsaved values may be evicted, too.
     public var maximumCost: MuxPolicy.CostLimit?
 
@@ -146,8 +151,8 @@ public struct MuxPolicy: Sendable {
     ///
     /// Default: 1.
     ///
-    /// An entry of an earlier version is migrated, or is a miss. An entry of a later version is a miss and
-    /// stays on disk.
+    /// An entry of an earlier version is migrated, or is a miss. An entry of a later version is a miss, and
+    /// no save overwrites the entry.
     public var schemaVersion: Int
 
     /// The migrations of entries from earlier versions.
@@ -155,15 +160,15 @@ public struct MuxPolicy: Sendable {
     /// Default: no migrations.
     public var migrations: [MuxMigration]
 
-    /// The treatment of a fetch without callers.
+    /// The treatment of a fetch after the cancellation of its last caller; see ``MuxPolicy/whenAbandoned``.
     public enum WhenAbandoned: Sendable, Hashable {
-        /// The fetch continues, and its value is kept.
+        /// The fetch continues.
         case finish
         /// The fetch is cancelled after `linger`, unless a request arrives in that time.
         case cancel(linger: Duration)
     }
 
-    /// The parameters have the names of the properties.
+    /// Makes a policy; the parameters have the names of the properties.
     public init(
         name: String? = nil,
         timeToLive: Duration = .seconds(30 * 60),
@@ -282,8 +287,8 @@ extension MuxPolicy {
         /// - Parameters:
         ///   - maximum: The maximum total cost of all values; a negative number counts as zero.
         ///   - cost: Returns the cost of a value; a negative number counts as zero. The map calls `cost`
-        ///     under a lock for each new value, and again after saves, refreshes and failures, so `cost` must
-        ///     be fast and must not call the map.
+        ///     under a lock for each new value, and often again for the same value, so `cost` must be fast and
+        ///     must not call the map.
         public init<Value: Sendable>(_ maximum: Int, of cost: @escaping @Sendable (Value) -> Int) {
             self.maximum = max(0, maximum)
             self.cost = { ($0 as? Value).map(cost) }

@@ -10,12 +10,8 @@ enum ServingOccasion: Sendable {
 }
 
 extension Slot {
-    /// The entry, fresh or stale, for a request, and whether a fetch starts or continues in the background;
+    /// The entry, fresh or stale, for a request, and whether a fetch is due or continues in the background;
     /// `nil` if the request has to wait, or fails.
-    ///
-    /// All requests that may fetch get stale entries by this function, with two exceptions: callers whose
-    /// fetched response is not kept (``MuxEntry/StaleReason/fenced``), and callers that waited for another
-    /// machine's fetch.
     @inlinable
     func served(
         on occasion: ServingOccasion,

@@ -23,7 +23,7 @@ package struct Slot<Value: Sendable>: Sendable {
         /// A refresh of all entries has such a number, too: the refresh applies to all entries with a smaller
         /// number. 0 for an entry made stale by its condition.
         @usableFromInline package var sequence: UInt64
-        /// Whether the entry is unsaved.
+        /// Whether the entry has to be saved.
         @usableFromInline package var isDirty: Bool
         /// Whether saves include the entry.
         @usableFromInline package var isPersistent: Bool
@@ -63,7 +63,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     @usableFromInline package private(set) var entry: Entry?
 
-    /// Whether a refresh has made the entry stale, until the commit of a new entry.
+    /// Whether the entry is stale because of a refresh.
     ///
     /// Without an entry in memory, the refresh applies to the entry on disk.
     @usableFromInline package private(set) var isRefreshed: Bool
@@ -73,9 +73,9 @@ package struct Slot<Value: Sendable>: Sendable {
 
     @usableFromInline
     package final class FailureRecord: Sendable {
-        /// The end of the time in which a stale entry is served without another fetch.
+        /// The end of the time in which an older entry is served without another fetch.
         @usableFromInline let heldUntil: Moment
-        /// A remembered failure, which requests without a usable entry throw, and the end of its lifetime.
+        /// A remembered failure, and the end of its lifetime.
         @usableFromInline let failure: (error: any Error, until: Moment)?
         /// The pause of background renewals.
         @usableFromInline let pause: FailurePause
@@ -167,7 +167,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// Stores a new entry, which ends the effects of refreshes and failures.
     ///
-    /// A pending removal stays pending until the new entry is saved in place of the entry on disk.
+    /// A pending removal stays pending, because the disk still has the previous entry.
     ///
     /// - Returns: The previous entry, for the caller to release outside its lock.
     @inlinable
@@ -180,7 +180,7 @@ package struct Slot<Value: Sendable>: Sendable {
         return former
     }
 
-    /// Replaces the entry, and leaves the other state of the slot unchanged.
+    /// Sets the entry, and leaves the other state of the slot unchanged.
     package mutating func replaceEntry(with entry: Entry) { self.entry = entry }
 
     /// A fetch returned a value that must not be kept: the previous entry is removed.
@@ -201,7 +201,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Parameters:
     ///   - entry: The entry.
     ///   - fromBeforeRefresh: Whether the entry is older than a refresh that is already saved, or that is
-    ///     saved separately. Such an entry becomes stale, without a new unsaved change.
+    ///     saved separately. Such an entry becomes stale, but this refresh makes no entry unsaved.
     @inlinable
     package mutating func adoptLoaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
@@ -213,7 +213,7 @@ package struct Slot<Value: Sendable>: Sendable {
         if entry.condition != nil { _ = self.applyCondition() }  // the caller retains the entry
     }
 
-    /// Applies the changes of the entry's tags since the last check of the entry's condition.
+    /// Makes the entry stale, or removes the entry, if a change of its tags requires this.
     ///
     /// The changes of tags are saved separately, so the entry does not become unsaved.
     ///
@@ -269,7 +269,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - error: The error.
-    ///   - heldUntil: The end of the time in which a stale entry is served without another fetch.
+    ///   - heldUntil: The end of the time in which an older entry is served without another fetch.
     ///   - until: The end of the time in which the error is remembered.
     ///   - firstPause: The pause of background renewals after a first failure; consecutive failures extend
     ///     the pause.
@@ -304,7 +304,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// A fetch took too long: background renewals pause.
     ///
-    /// The other state is unchanged.
+    /// The other state is unchanged. Without an entry, the call has no effect.
     package mutating func pauseRenewals(_ first: Duration, at now: Moment, sequence: UInt64) {
         let record = self.failureRecord
         var pause = record?.pause ?? FailurePause()

@@ -21,7 +21,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// As ``slot(of:)``; counts as a use.
     mutating func requestedSlot(of key: Key) -> Slot<Value>?
 
-    /// Changes the slot of `key`; a vacant slot is not stored.
+    /// Changes the slot of `key`; a table does not store a vacant slot.
     ///
     /// The effect of the entry's condition is applied first. `evicted` receives evicted slots, entries that
     /// conditions removed, dropped failures and removed keys, to be released outside the caller's lock.
@@ -42,7 +42,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Whether the storage can have many keys.
     ///
-    /// Then a refresh of all entries includes entries that are only on disk.
+    /// Then a refresh of all entries needs a separate mark on disk, for entries that are not in memory.
     static var hasManyKeys: Bool { get }
 
     /// Makes all entries in memory stale, and removes the failures.
@@ -67,7 +67,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Complexity: O(*n*) in the number of marks.
     mutating func removeMarks() -> any Sendable
 
-    /// Removes all saved entries, if at most `count` keys have unsaved changes.
+    /// Removes all entries without unsaved changes, if at most `count` keys have unsaved changes.
     ///
     /// A ``SingleSlot`` ignores `count`, and keeps an unsaved entry.
     ///
@@ -76,7 +76,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
     /// - Complexity: O(*count*); with an index of users also O(*n*) in the number of remembered failures.
     mutating func removeAllClean(ifUnsavedAtMost count: Int) -> Self?
 
-    /// Removes some of the saved entries; a ``SingleSlot`` removes nothing.
+    /// Removes some of the entries without unsaved changes; a ``SingleSlot`` removes nothing.
     ///
     /// - Parameters:
     ///   - place: The result of the last call; `nil` to begin.

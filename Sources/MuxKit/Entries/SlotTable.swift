@@ -397,10 +397,10 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
     }
 
-    /// Sets the marks of an entry that was evicted unsaved.
+    /// Sets the marks of an evicted slot with unsaved changes.
     ///
-    /// The entry on disk is outdated, so the key is marked as refreshed. A pending removal stays pending. If
-    /// the condition removes the entry, the earlier entry on disk must not return.
+    /// If the entry is unsaved, the entry on disk is outdated, so the key is marked as refreshed. A pending
+    /// removal stays pending. If the condition removes the entry, the earlier entry on disk must not return.
     @usableFromInline
     mutating func leaveMarks(of packed: PackedSlot<Value>, on key: Key, released: (Key) -> Void) {
         let isCleared = packed.isDirty && packed.condition?.removesEntry ?? false
@@ -413,8 +413,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.setUnsaved(packed.isUnsaved, key, released: released)
     }
 
-    // A fold makes all entries on disk stale, so 64 marks are kept even with a small maximum count. Without a
-    // maximum count, 65,536 marks bound the memory.
+    // A fold makes all entries on disk stale, so 64 marks are kept even with a small maximum count. At most
+    // 65,536 marks are kept, which bounds the memory.
     @inlinable
     package var hasTooManyMarks: Bool {
         self.refreshes.count > max(min(self.table.maximumCount ?? .max, 65_536), 64)

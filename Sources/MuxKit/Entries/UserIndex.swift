@@ -1,6 +1,6 @@
 /// An index of one map's keys by user; contains the keys with an entry or a remembered failure.
 ///
-/// With the index, the end of a user's session examines only the keys of users with the same hash.
+/// The index finds the entries of a user without an examination of all entries.
 @usableFromInline
 package struct UserIndex<Key: Hashable & Sendable>: Sendable {
     /// Most users have one key, which needs no set.
@@ -65,7 +65,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
 }
 
 extension ExactKey where Key: MuxKey {
-    /// Whether the key has text `text`, byte for byte.
+    /// Whether the text of the key is `text`, byte for byte.
     func hasText(_ text: String) -> Bool { self.key.keyText.utf8.elementsEqual(text.utf8) }
 }
 
