@@ -74,7 +74,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return self.maximumCost.map { self.cost > UInt128($0) * 4 } ?? false
     }
 
-    /// The capacity of the arrays.
+    /// The capacity of the array of nodes in ``order``; the other arrays have a similar capacity.
     @inlinable
     package var capacity: Int { self.order.capacity }
 
@@ -178,7 +178,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Examines at most `count` elements, and removes the elements for which `isUnwanted` returns `true`.
     ///
-    /// Examines from the end, because the element that moves into a vacated place was examined already.
+    /// Examines from the end, because a removal moves the last element, examined before, into the vacated
+    /// place.
     ///
     /// - Returns: The `place` for the next call; `nil` at the end. Elements that are added between calls may
     ///   be skipped.
@@ -199,10 +200,11 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Returns at most `count` keys.
     ///
-    /// Reads from the end: a removal between calls moves the last element, whose key was returned already, so
-    /// no key is omitted.
+    /// Reads from the end: a removal between calls moves the last element to an earlier place, so no key is
+    /// omitted, but a key may be returned twice.
     ///
-    /// - Returns: The keys, and the `place` for the next call; `nil` at the end.
+    /// - Returns: The keys, and the `place` for the next call; `nil` at the end. Keys that are added between
+    ///   calls may be omitted.
     package func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?) {
         let end = min(place ?? self.count, self.count)
         let start = max(0, end - count)

@@ -4,8 +4,8 @@
 /// element was used at least twice. Otherwise the element is evicted, and its hash is remembered as a ghost:
 /// if the element returns soon, the element enters the main queue. The oldest element of the main queue is
 /// evicted if its count of uses is zero. Otherwise the count is decremented, and the element becomes the
-/// newest. A use increments the count, up to three, and moves no element. An element that may not be evicted
-/// is set aside until eviction is permitted.
+/// newest. A use increments the count, up to three, and moves no element. If the oldest element of a queue
+/// may not be evicted, the element is set aside until eviction is permitted.
 ///
 /// In S3-FIFO, the small queue has a tenth of all elements. This implementation differs:
 ///
@@ -16,19 +16,21 @@
 /// - Until the first eviction, the elements of the small queue beyond its share **overflow** into the main
 ///   queue, so both queues are full at the first eviction. Afterwards, elements overflow only if the share
 ///   was lowered.
-/// - A returning element is **refused** by the main queue, and enters the small queue again, if the oldest
-///   elements of the main queue, at most eight, all have uses, for example after requests that repeat a
-///   sequence of keys a little longer than the table.
-/// - Each eviction from the small queue **probes** the main queue's oldest element, which loses a use.
+/// - A returning element is **refused** by the main queue, and enters the small queue with one use, if the
+///   oldest elements of the main queue, at most eight, all have uses, for example after requests that repeat
+///   a sequence of keys a little longer than the table.
+/// - Each eviction from the small queue **probes** the main queue's oldest element: an element with uses
+///   loses a use, and becomes the newest.
 /// - After 64 probes of elements without uses, and without a return in the meantime, the main queue is
 ///   **renewed** by one element: the probed element is evicted, and the small queue's oldest element moves to
 ///   the main queue. Then the count of probes begins again.
 ///
-/// With a bound of cost, queues are measured by cost. Of the eight oldest elements of a queue, or the oldest
-/// eighth of a queue with less than 64 elements, the most costly whose uses permit eviction is evicted. With
-/// equal costs, and at most 9,102 elements, the order is the same as without costs.
+/// With a bound of cost, queues are measured by cost. An eviction, except a renewal of the main queue, then
+/// takes the most costly of several old elements: of the eight oldest elements of the queue, or of the oldest
+/// eighth of a queue with less than 64 elements, if the uses permit the eviction. With equal costs, and at
+/// most 9,102 elements, the order is the same as without costs.
 ///
-/// An order **by recency** evicts the least recently used element: all elements that may be evicted are in
+/// An order **by recency** evicts the least recently used element: all elements that are not set aside are in
 /// the main queue, and a use moves the element to the newest place.
 ///
 /// Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
@@ -40,7 +42,7 @@ package struct EvictionOrder: Sendable {
         case small
         /// Elements that were used at least twice, returned soon, overflowed, or renewed the queue.
         case main
-        /// Elements that may not be evicted.
+        /// Elements that were set aside, because eviction was not permitted.
         case aside
     }
 
@@ -93,7 +95,7 @@ package struct EvictionOrder: Sendable {
 
     /// The state that adapts to the requests.
     private struct Steering: Sendable {
-        /// The small queue's share of all elements.
+        /// The share of the small queue in ``EvictionOrder/room``.
         var share = 0.01
         /// The size, in elements or cost, by which the small queue must still shrink after reductions of its
         /// share.
@@ -235,7 +237,7 @@ package struct EvictionOrder: Sendable {
         self.maximumCost == nil ? 1 : Double(max(1, self.costs[number]))
     }
 
-    /// The number of a queue's elements, or their cost.
+    /// The sum of the weights of a queue's elements.
     private func size(of list: List) -> Double {
         self.maximumCost == nil ? Double(list.count) : Double(list.weight)
     }
@@ -255,7 +257,7 @@ package struct EvictionOrder: Sendable {
         return max(1, most, Double(self.small.weight + self.main.weight))
     }
 
-    /// The maximum number of elements in the small and the main queue.
+    /// The estimated maximum number of elements in the small and the main queue.
     private var places: Int { max(1, Int(min(self.room / self.meanWeight, 1e15))) }
 
     /// The maximum size of the small queue, at least the given weight of one element.

@@ -45,7 +45,8 @@ package struct FlatIndex: Sendable {
         for number in 0..<count { self.insert(number, hash: hash(number)) }
     }
 
-    /// Finds a number with the hash `hash` for which `matches` returns `true`.
+    /// Finds a number for which `matches` returns `true`, among the numbers with the same stored part of the
+    /// hash as `hash`.
     @inlinable
     @inline(__always)
     package func find(hash: UInt32, where matches: (Int) -> Bool) -> Hit? {

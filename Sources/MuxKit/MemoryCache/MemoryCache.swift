@@ -120,7 +120,7 @@ public final class MemoryCache<Key: Hashable & Sendable, Value: Sendable>: Senda
         return removed?.element
     }
 
-    /// Removes all values, as on a memory warning.
+    /// Removes all values, for example on a memory warning, which the cache does not observe.
     public func removeAll() {
         let former = self.state.withLock { state in
             let former = state.table
