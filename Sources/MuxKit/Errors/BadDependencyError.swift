@@ -3,7 +3,7 @@ public import Foundation
 /// An error that may be a refusal of the dependency.
 ///
 /// If a task of a ``DependencyRunner`` throws this error and ``isBadDependency`` is `true`, the error counts
-/// as ``RunResult/badDependency``.
+/// as ``RunResult/badDependency``. A wrapped error counts, too (``WrappingError``).
 public protocol BadDependencyError: Error {
     /// Whether a new dependency may prevent the error, such as a new access token after the HTTP status 401.
     ///
@@ -32,6 +32,8 @@ extension BadDependency: LocalizedError, CustomStringConvertible {
 
 extension Error {
     /// Whether the error is a refusal of the dependency, or wraps a refusal.
+    ///
+    /// Of nested errors, the outermost ``BadDependencyError`` decides.
     package var saysBadDependency: Bool {
         self.firstDecision { ($0 as? any BadDependencyError)?.isBadDependency } ?? false
     }

@@ -51,7 +51,7 @@ package enum ErrorText {
         let rounded = seconds < 9.95 ? seconds : seconds.rounded()
         switch rounded {
         case ..<120: return text(rounded, "second")
-        // Below ten minutes, the text keeps the exact value of a limit: 155 seconds is not 2.6 minutes.
+        // Below ten minutes, the text keeps the seconds of a limit: 155 seconds is not 2.6 minutes.
         case ..<600 where rounded.truncatingRemainder(dividingBy: 60) != 0: return text(rounded, "second")
         case ..<7_200 where rounded != 3_600: return text(rounded / 60, "minute")
         case ..<172_800: return text(rounded / 3_600, "hour")
@@ -107,7 +107,7 @@ package enum ErrorText {
         return self.holdsNothing(error) && !isTold ? "\(type).\(error)" : "\(type)"
     }
 
-    /// Whether `value` is a case of an enumeration without associated values.
+    /// Whether `value` is an enumeration's case without associated values.
     private static func holdsNothing(_ value: Any) -> Bool {
         let mirror = Mirror(reflecting: value)
         return mirror.displayStyle == .enum && mirror.children.isEmpty

@@ -2,7 +2,7 @@ import Foundation
 
 /// An error with advice about retries.
 ///
-/// An error without advice is retried, except:
+/// A ``RetryPolicy`` treats an error without advice as transient, except:
 ///
 /// - a cancellation,
 /// - an encoding or decoding error,
@@ -47,9 +47,9 @@ public struct RetryAdvice: Sendable, Hashable {
         self.retryAfter = retryAfter
     }
 
-    /// The server's `Retry-After` in `error` or its wrapped errors, also inside a ``SilenceableError``.
+    /// The server's `Retry-After` in the advice of `error`; `nil` if absent.
     ///
-    /// `nil` if absent.
+    /// Of nested errors, the outermost ``RetryableError`` decides, also inside a ``SilenceableError``.
     package static func retryAfter(of error: any Error) -> Duration? {
         let advice = error.firstDecision { error in
             let error = (error as? SilenceableError)?.underlying ?? error
@@ -64,7 +64,7 @@ public struct RetryAdvice: Sendable, Hashable {
     /// Another attempt would fail in the same way.
     public static let permanent = RetryAdvice(isTransient: false)
 
-    /// The advice of `error` or its wrapped error.
+    /// The advice of `error`; of nested errors, the outermost error with advice decides.
     ///
     /// Without advice, the result is ``transient``. `nil` stands for a result that requests another attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {

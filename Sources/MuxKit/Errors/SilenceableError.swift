@@ -16,8 +16,9 @@ public struct SilenceableError: Error {
 
     /// Whether a stale value may replace `error`; the default of ``MuxPolicy/isSilenceable``.
     ///
-    /// `true` for the following errors. Of nested errors (``WrappingError``), the outermost error whose type
-    /// is listed here decides:
+    /// Of nested errors (``WrappingError``), the outermost error whose type is mentioned here decides.
+    /// `false` for a cancellation, for an encoding or decoding error, and for a refusal of a dependency.
+    /// `true` for:
     ///
     /// - A ``SilenceableError``.
     /// - A ``ConnectivityError`` whose ``ConnectivityError/isConnectivityFailure`` is `true`.
@@ -78,10 +79,10 @@ extension SilenceableError: LocalizedError, CustomStringConvertible, CustomRefle
 
 /// An error that reports whether the server was reached.
 ///
-/// A conforming error has the same effects as a lost connection: a multiplexer returns a stale value instead
-/// of the error (``SilenceableError/isSilenceable(_:)``), a retry is permitted (``RetryAdvice``), and a
-/// download resumes. The conformance applies to errors of a fetch and to errors of a transport of
-/// `MuxNetwork`:
+/// If ``isConnectivityFailure`` is `true`, the error has the same effects as a lost connection: a multiplexer
+/// returns a stale value instead of the error (``SilenceableError/isSilenceable(_:)``), a retry is permitted
+/// (``RetryAdvice``), and a download resumes. The conformance applies to errors of a fetch and to errors of a
+/// transport of `MuxNetwork`:
 ///
 /// ```swift
 /// extension SocketClosed: ConnectivityError {}

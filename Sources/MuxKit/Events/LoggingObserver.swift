@@ -5,10 +5,11 @@
 /// ```
 ///
 /// A line contains the event's source, kind, reason and duration: `Users fetched in 12.3 ms`,
-/// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value or a token. A line contains the
-/// text of an error only for ``MuxEvent/Kind/storageFailed``. A line contains the key of an entry only with
-/// `showsKeys`, because keys may be names of people. In the unified log, final failures and misuse are
-/// errors. Other events are debug messages, which the system drops unless the log is being read.
+/// `Users fetchFailed (status 503) in 80.1 ms`. A line never contains a value or a token. Apart from errors
+/// of stores, a line never contains the text of an error. A line contains the key of an entry only with
+/// `showsKeys`, because keys may be names of people. In the unified log, events that may need attention, such
+/// as failures, are errors. Other events are debug messages, which the system drops unless the log is being
+/// read.
 ///
 /// **Concurrent calls.** The thread that reports an event writes the complete line in one call.
 public struct LoggingObserver: MuxObserver {

@@ -1,13 +1,13 @@
 public import Foundation
 
-/// An error of a request, a save, a removal, a sign-out or a set-up, apart from errors of the fetch.
+/// An error of a request, a save, a removal, a sign-out or a set-up, apart from errors that a fetch throws.
 ///
 /// A cancelled caller gets `CancellationError` instead.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
 public enum MuxError: Error, Sendable, Equatable {
-    /// The session ended (sign-out) during the caller's wait.
+    /// The session ended, such as by a sign-out, before the end of the call.
     case sessionEnded
 
     /// The fetch did not end within ``MuxPolicy/fetchTimeout``.
@@ -20,12 +20,13 @@ public enum MuxError: Error, Sendable, Equatable {
     case fetchCancelled
 
     /// The request came from within a fetch that the request would wait for, directly or through other
-    /// fetches.
+    /// fetches; or the request would start fetches of the same key inside each other without end.
     ///
     /// A request of the fetch's own task, or of a child task (`async let`, a task group), throws this error
     /// at once. For a `Task {}` that a fetch starts, the library cannot know whether the fetch awaits the
     /// task: the request waits, and throws this error if the fetch has not ended after
-    /// ``MuxPolicy/fetchTimeout``.
+    /// ``MuxPolicy/fetchTimeout``. If 16 fetches of one key are nested in this way, a
+    /// further request throws at once.
     case wouldDeadlock
 
     /// The entry was cleared during the caller's wait, with the option to end requests.
@@ -33,7 +34,7 @@ public enum MuxError: Error, Sendable, Equatable {
 
     /// No value is cached for a request without a fetch; see ``RequestOptions/cacheOnly``.
     ///
-    /// Memory, disk and shared store have no value, or no value below the maximum age.
+    /// Memory, disk and shared store have no value that the request may use.
     case notCached
 
     /// The fetched batch has no value for the key.
@@ -63,8 +64,7 @@ public enum MuxError: Error, Sendable, Equatable {
 
     /// The shared store cannot be used now, or has refused an invalidation.
     ///
-    /// The store cannot be used after a call that took longer than ``MuxShared/Policy/budget``, or during the
-    /// ``MuxShared/Policy/pause`` after a failure.
+    /// See ``MuxShared/Policy/budget`` and ``MuxShared/Policy/pause``.
     case sharedStoreUnavailable
 }
 
@@ -117,6 +117,8 @@ extension MuxError: ConnectivityError {
 
 extension Error {
     /// Whether this error is, or wraps, a cancellation of Swift or of the URL loading system (-999).
+    ///
+    /// An outer error that is certainly another failure, such as a ``ConnectivityError``, decides first.
     package var isCancellation: Bool {
         let decision = self.firstDecision { error -> Bool? in
             if error is CancellationError { return true }

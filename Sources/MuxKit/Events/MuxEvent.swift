@@ -14,10 +14,9 @@ public struct MuxEvent: Sendable, Equatable {
         case hit
         /// A request joined a running flight.
         case joined
-        /// A request found no usable value in memory and joined no running flight.
+        /// A request found no usable value in memory, and joined no running flight.
         ///
-        /// The request started a flight, or ended without a flight: a request with
-        /// ``RequestOptions/cacheOnly`` without a value, or a request of a cancelled task.
+        /// The request may still get a value from disk or from the shared store.
         case missed
         /// An entry was read from disk or from the shared store.
         case loaded
@@ -32,10 +31,10 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchFailed
         /// A request returned a stale value; ``hit``, ``joined`` or ``missed`` is sent as well.
         case servedStale
-        /// A fetched value was not cached: a refresh, a store, a clear, a change or a sign-out occurred
-        /// during the fetch, the fetch had passed its time limit, or the shared store had a newer value.
+        /// A fetched value was not cached: the value was changed during the fetch, such as by a refresh or a
+        /// sign-out, the fetch had passed its time limit, or the shared store had a newer value.
         case fenceDropped
-        /// An entry on disk or in the shared store could not be read or decoded: a miss.
+        /// An entry on disk or in the shared store could not be read or used: a miss.
         case loadFailed
         /// An entry was evicted.
         case evicted
@@ -115,7 +114,9 @@ public struct MuxEvent: Sendable, Equatable {
     /// ``Kind/changeFailed``.
     public let reason: MuxEvent.Reason?
 
-    /// A description of the failure, for ``Kind/storageFailed``; never a value, a token or a path.
+    /// A description of the failure, for ``Kind/storageFailed``, without values, tokens and paths.
+    ///
+    /// The description may contain the text of an error of a custom store.
     public let problem: String?
 
     /// Makes an event.
@@ -146,7 +147,7 @@ public protocol MuxObserver: Sendable {
     /// an event takes longer than a hit; ``MuxRepository/Statistics/hits`` counts hits in any case.
     var observesHits: Bool { get }
 
-    /// Called for each event, outside all locks: keep the implementation short.
+    /// Called for each event, outside the locks of the library: keep the implementation short.
     ///
     /// The caller is the thread that causes the event, or a separate task for a problem of a folder
     /// (``MuxEvent/Kind/storageFailed``).
@@ -183,7 +184,7 @@ extension MuxEvent {
         /// The dependency, such as a token, was refused.
         case refused
         /// Another reason: the type of an error, with the case if the case has no associated value; the
-        /// domain and code of a system error; or a text without an error, such as `expired`.
+        /// domain and code of a system error; or another text, such as `expired`.
         case other(String)
     }
 }

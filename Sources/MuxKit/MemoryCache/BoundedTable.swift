@@ -74,7 +74,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         return self.maximumCost.map { self.cost > UInt128($0) * 4 } ?? false
     }
 
-    /// The capacity of the array of nodes in ``order``; the other arrays have a similar capacity.
+    /// The number of elements for which ``order`` has room.
     @inlinable
     package var capacity: Int { self.order.capacity }
 
