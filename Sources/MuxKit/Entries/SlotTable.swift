@@ -66,7 +66,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             self.table.entries[number].element.isHit(at: now, since: self.lastRefresh, youngerThan: limit)
                 || self.isHitAfterCheck(number, at: now, youngerThan: limit)
         else { return nil }
-        self.table.order.touched(number)
+        self.table.order.touch(number)
         return self.table.entries[number].element.value
     }
 
@@ -145,8 +145,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         } _: {
             body(&$0)
         }
-        for key in gone { self.index(key) { evicted($0, Slot()) } }
-        self.index(key) { evicted($0, Slot()) }
+        for key in gone { self.updateIndex(of: key) { evicted($0, Slot()) } }
+        self.updateIndex(of: key) { evicted($0, Slot()) }
         return result
     }
 
@@ -261,7 +261,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         let failed = self.users == nil ? [] : self.failures.keys
         removed(self.failures)
         self.failures = self.failures.emptied
-        for key in failed { self.index(key) { removed($0) } }
+        for key in failed { self.updateIndex(of: key) { removed($0) } }
     }
 
     @usableFromInline
@@ -294,7 +294,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         }
         self.users = former.users?.emptied
         guard self.users != nil else { return former }
-        for key in self.table.keys + self.failures.keys { self.index(key) { _ in } }
+        for key in self.table.keys + self.failures.keys { self.updateIndex(of: key) { _ in } }
         return former
     }
 
@@ -312,7 +312,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
             if self.users != nil { gone.append(key) }
             return true
         }
-        for key in gone { self.index(key) { removed($0, Slot()) } }
+        for key in gone { self.updateIndex(of: key) { removed($0, Slot()) } }
         return next
     }
 
@@ -342,11 +342,11 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// Updates the index of users after a change of the entry or failure of `key`.
     @usableFromInline
-    mutating func index(_ key: Key, released: (Key) -> Void) {
+    mutating func updateIndex(of key: Key, released: (Key) -> Void) {
         if self.table.peek(key) != nil || self.failures.peek(key) != nil {
             self.users?.insert(key)
-        } else if let known = self.users?.remove(key) {
-            released(known)
+        } else if let removed = self.users?.remove(key) {
+            released(removed)
         }
     }
 

@@ -36,7 +36,7 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
         // The set is removed from the dictionary during the change, so that the change does not copy the set.
         switch self.keys.removeValue(forKey: hash) {
         case nil: self.keys[hash] = .one(key)
-        case .one(let known)?: self.keys[hash] = known == key ? .one(known) : .many([known, key])
+        case .one(let member)?: self.keys[hash] = member == key ? .one(member) : .many([member, key])
         case .many(var keys)?:
             keys.insert(key)
             self.keys[hash] = .many(keys)
@@ -50,16 +50,16 @@ package struct UserIndex<Key: Hashable & Sendable>: Sendable {
         let hash = self.userHash(key)
         switch self.keys.removeValue(forKey: hash) {
         case nil: return nil
-        case .one(let known)?:
-            if known == key { return known }
-            self.keys[hash] = .one(known)
+        case .one(let member)?:
+            if member == key { return member }
+            self.keys[hash] = .one(member)
             return nil
         case .many(var keys)?:
-            let known = keys.remove(key)
+            let removed = keys.remove(key)
             // A set never reduces its capacity.
             if keys.capacity > 16, keys.count < keys.capacity / 8 { keys = Set(Array(keys)) }
             if let sole = keys.first { self.keys[hash] = keys.count == 1 ? .one(sole) : .many(keys) }
-            return known
+            return removed
         }
     }
 }

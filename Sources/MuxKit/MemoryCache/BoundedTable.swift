@@ -95,7 +95,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     @inlinable
     @inline(__always)
     package mutating func touch(_ place: Place) {
-        if let hit = place.hit { self.order.touched(hit.number) }
+        if let hit = place.hit { self.order.touch(hit.number) }
     }
 
     /// Returns the element of `key`; counts as a use.
@@ -242,7 +242,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
     /// queue `aside`.
     @inlinable
     mutating func enforceBounds(afterChangeOf number: Int, mayGo: (Element) -> Bool, evicted: (Key, Element) -> Void) {
-        if self.order.queue(of: number) == .aside, mayGo(self.entries[number].element) { self.order.released(number) }
+        if self.order.queue(of: number) == .aside, mayGo(self.entries[number].element) { self.order.readmit(number) }
         while self.isOverBound, let number = self.chooseVictim(mayGo) {
             evicted(self.entries[number].key, self.entries[number].element)
             self.remove(number)
@@ -256,7 +256,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         self.index.insert(number, hash: hash)
         self.entries[number] = Entry(key: key, element: element)
         self.setCost(cost, of: number)
-        self.order.replaced(number, hash: hash)
+        self.order.replace(number, hash: hash)
     }
 
     @inlinable
@@ -265,7 +265,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
         if !self.index.hasRoom(for: number + 1) { self.grow() }
         self.index.insert(number, hash: hash)
         self.entries.append(Entry(key: key, element: element))
-        self.order.appended(hash: hash, cost: cost)
+        self.order.append(hash: hash, cost: cost)
         if self.maximumCost != nil { self.cost += UInt128(cost) }
     }
 
@@ -312,7 +312,7 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
             self.entries.swapAt(hit.number, last)
         }
         self.entries.removeLast()
-        self.order.removed(hit.number)
+        self.order.remove(hit.number)
         if self.count < self.capacity / 4, self.capacity > 64 { self.shrink() }
     }
 

@@ -142,7 +142,7 @@ package struct EvictionOrder: Sendable {
 
     /// Adds an element; its number is the previous count.
     @usableFromInline
-    package mutating func appended(hash: UInt32, cost: Int) {
+    package mutating func append(hash: UInt32, cost: Int) {
         if self.maximumCost != nil { self.costs.append(cost) }
         self.nodes.append(Node(word: hash << 4, newer: Self.none, older: Self.none))
         self.enter(self.nodes.count - 1, hash: hash)
@@ -150,7 +150,7 @@ package struct EvictionOrder: Sendable {
 
     /// Adds an element with the number of an evicted element.
     @usableFromInline
-    package mutating func replaced(_ number: Int, hash: UInt32) {
+    package mutating func replace(_ number: Int, hash: UInt32) {
         self.unlink(number)
         self.nodes[number].word = hash << 4
         self.enter(number, hash: hash)
@@ -266,7 +266,7 @@ package struct EvictionOrder: Sendable {
     /// Counts a use of an element.
     @inlinable
     @inline(__always)
-    package mutating func touched(_ number: Int) {
+    package mutating func touch(_ number: Int) {
         guard !self.isByRecency else { return self.makeNewest(number) }
         let uses = self.nodes[number].uses
         if uses < 3 { self.nodes[number].uses = uses + 1 }
@@ -290,13 +290,13 @@ package struct EvictionOrder: Sendable {
     /// Moves an element from the queue `aside` back to the small or the main queue: the element may be
     /// evicted now.
     @usableFromInline
-    package mutating func released(_ number: Int) {
+    package mutating func readmit(_ number: Int) {
         self.move(number, to: self.nodes[number].uses < 2 && !self.isByRecency ? .small : .main)
     }
 
     /// Removes an element; the last element takes its number.
     @usableFromInline
-    package mutating func removed(_ number: Int) {
+    package mutating func remove(_ number: Int) {
         self.unlink(number)
         if self.maximumCost != nil {
             self.costs.swapAt(number, self.costs.count - 1)

@@ -261,7 +261,11 @@ package final class FlightGathering: Sendable {
                 while next < count {
                     let end = next + min(count - next, limit - gathering.missingCount)
                     await LeanContinuation<Void>.wait { continuation in
-                        gathering.wait(continuation, for: end - next, butFor: end < count ? limit / 2 : 0)
+                        gathering.addWaiters(
+                            end - next,
+                            resuming: continuation,
+                            whenMissing: end < count ? limit / 2 : 0
+                        )
                         for index in next..<end {
                             let ticket = first &+ Ticket(index)
                             let cleanup = arrive(index, FlightWaiter(ticket, partOf: gathering))
@@ -284,7 +288,7 @@ package final class FlightGathering: Sendable {
     /// Adds `count` waiters, and resumes `continuation` when at most `mostMissing` waiters are without an
     /// answer.
     @usableFromInline
-    func wait(_ continuation: LeanContinuation<Void>, for count: Int, butFor mostMissing: Int) {
+    func addWaiters(_ count: Int, resuming continuation: LeanContinuation<Void>, whenMissing mostMissing: Int) {
         self.state.withLock { state in
             state.continuation = continuation
             state.missingCount += count

@@ -243,7 +243,7 @@ package struct WaitTable: Sendable {
             path.append((place, self.flights[place].certainIn + self.flights[place].possibleIn))
         }
         func lower(_ place: Int, to low: Int?) {
-            if let low, let known = order[place], low < known.low { order[place] = (known.index, low) }
+            if let low, let former = order[place], low < former.low { order[place] = (former.index, low) }
         }
         for root in roots where order[root] == nil {
             visit(root)
