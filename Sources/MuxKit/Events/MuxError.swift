@@ -25,8 +25,8 @@ public enum MuxError: Error, Sendable, Equatable {
     /// A request of the fetch's own task, or of a child task (`async let`, a task group), throws this error
     /// at once. For a `Task {}` that a fetch starts, the library cannot know whether the fetch awaits the
     /// task: the request waits, and throws this error if the fetch has not ended after
-    /// ``MuxPolicy/fetchTimeout``. If 16 fetches of one key are nested in this way, a
-    /// further request throws at once.
+    /// ``MuxPolicy/fetchTimeout``. If 16 fetches of one key are nested in this way, a further request throws
+    /// this error at once.
     case wouldDeadlock
 
     /// The entry was cleared during the caller's wait, with the option to end requests.

@@ -7,10 +7,10 @@
 /// let image = images.value(for: url)
 /// ```
 ///
-/// Values with a single use are evicted before values with several uses (S3-FIFO): scrolling through ten
-/// thousand images does not evict images that are used often. If images are scrolled back and forth,
-/// ``init(maximumCount:maximumCost:evictsLeastRecentlyUsed:)`` with `evictsLeastRecentlyUsed: true` misses
-/// fewer images.
+/// As a rule, values with a single use are evicted before values with several uses (S3-FIFO): scrolling
+/// through ten thousand images does not evict images that are used often. If images are scrolled back and
+/// forth, ``init(maximumCount:maximumCost:evictsLeastRecentlyUsed:)`` with `evictsLeastRecentlyUsed: true`
+/// misses fewer images.
 ///
 /// **Concurrent calls.** Any member may be called from any thread. Each call takes effect at once, without
 /// suspension and without errors. Keys and values are released after the call has taken effect, so their

@@ -340,7 +340,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     ///     flight with ``launch(_:of:beginsHere:)``. Without `gather`, and for a flight without a waiting
     ///     caller, this call starts the flight.
     ///   - decide: Called once, under the lock.
-    ///   - joined: Called under the lock if the caller waits; the flag tells whether the flight runs already.
+    ///   - joined: Called under the lock if the caller waits; the flag tells whether the caller joins an
+    ///     existing flight.
     ///   - left: Called under the lock if the caller would wait or lead, but its task is cancelled.
     ///   - arrived: Called outside the lock, before the caller continues and before a new flight starts.
     /// - Returns: The cleanup for ``unwrap(_:_:)``; `nil` if no cleanup is necessary.
@@ -501,7 +502,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     }
 }
 
-/// The key of an engine with a single flight at a time.
+/// The key of an engine that needs only one key.
 @usableFromInline
 package enum SoleKey: Hashable, Sendable {
     /// The only key.
