@@ -71,7 +71,7 @@ public struct MuxPolicy: Sendable {
     /// Default: 1 second; zero or less for no such time.
     ///
     /// - After each failure that the older value may replace (``staleIfError``), requests get the older value
-    ///   without a fetch for this time, or for the time of ``remembersFailure`` if longer.
+    ///   without a fetch for this time. A longer time of ``remembersFailure`` takes precedence.
     /// - Background renewals (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. The pause
     ///   doubles with each consecutive failure, up to one minute or this time, whichever is longer. A success
     ///   ends the pause.
@@ -213,8 +213,8 @@ public struct MuxPolicy: Sendable {
     /// renewal.
     ///
     /// The time between the renewal and the end of the time to live is exponentially distributed, with a mean
-    /// of a quarter of the window and cut off at the window, as in probabilistic early expiration (Vattani,
-    /// Chierichetti, Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", VLDB 2015).
+    /// of a quarter of the window, and cut off at the window. See Vattani, Chierichetti, Lowenstein, "Optimal
+    /// Probabilistic Cache Stampede Prevention", VLDB 2015.
     @usableFromInline
     package func renewalAge(_ timeToLive: Duration, random: @autoclosure () -> Double) -> Duration? {
         guard let window = self.refreshAhead, window > .zero else { return nil }
@@ -252,9 +252,9 @@ extension MuxPolicy {
     ///   live.
     ///
     /// On average, a renewal begins 1.02 × `timeToLive` after the fetch, so the origin gets no more calls
-    /// than with a policy without these options. The age of a served value is at most 2.1 × `timeToLive`,
-    /// unless the fetch returned another lifetime, the value replaces a failure (``staleIfError``), or the
-    /// request has other options, such as ``RequestOptions/cacheOnly``.
+    /// than with a policy without these options. The age of a served value is at most 2.1 × `timeToLive`.
+    /// This limit does not apply to a value with another lifetime from the fetch, to a value that replaces a
+    /// failure (``staleIfError``), and to a request with other options, such as ``RequestOptions/cacheOnly``.
     ///
     /// - Parameter timeToLive: About the mean time between the renewals of a value that is requested often.
     /// - Returns: A policy whose other members have their defaults and can be changed.

@@ -101,8 +101,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// The value of the entry of `key`, fresh or stale; counts as a use.
     ///
-    /// `nil` without an entry, for an entry that a clear of its tags has removed, and for an entry with a
-    /// time to live of zero or less, such as an entry on disk from before an external change
+    /// `nil` without an entry, and for an entry that a clear of its tags has removed. Also `nil` for a time
+    /// to live of zero or less, such as of an entry on disk from before an external change
     /// (``Persistence/changedAt``).
     @inlinable
     package mutating func requestedValue(of key: Key) -> Value? {

@@ -11,11 +11,11 @@ import Foundation
 /// }
 /// ```
 ///
-/// The library then recognises the wrapped error: a stale value replaces a connectivity failure
-/// (``SilenceableError/isSilenceable(_:)``), a retry obeys ``RetryAdvice``, a download resumes, a refusal of
-/// a token renews the token, and a cancellation ends a retry. The same applies to `NSUnderlyingErrorKey` of
-/// an `NSError`. If several nested errors permit a decision, the outermost of these errors decides. The
-/// library examines at most eight wrapped errors.
+/// The library then treats the error like the wrapped error. For example, a stale value replaces a wrapped
+/// connectivity failure (``SilenceableError/isSilenceable(_:)``), and a retry obeys the advice of the wrapped
+/// error (``RetryAdvice``). The same applies to `NSUnderlyingErrorKey` of an `NSError`. If several nested
+/// errors permit a decision, the outermost of these errors decides. The library examines at most eight
+/// wrapped errors.
 public protocol WrappingError: Error {
     /// The wrapped error; `nil` if absent.
     var wrappedError: (any Error)? { get }

@@ -31,8 +31,10 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchFailed
         /// A request returned a stale value; ``hit``, ``joined`` or ``missed`` is sent as well.
         case servedStale
-        /// A fetched value was not cached: the value was changed during the fetch, such as by a refresh or a
-        /// sign-out, the fetch had passed its time limit, or the shared store had a newer value.
+        /// A fetched value was not cached, because the value was outdated.
+        ///
+        /// For example, a refresh or a sign-out occurred during the fetch, the fetch had passed its time
+        /// limit, or the shared store had a newer value.
         case fenceDropped
         /// An entry on disk or in the shared store could not be read or used: a miss.
         case loadFailed

@@ -16,9 +16,9 @@
 /// - Until the first eviction, the elements of the small queue beyond its share **overflow** into the main
 ///   queue, so both queues are full at the first eviction. Afterwards, elements overflow only if the share
 ///   was lowered.
-/// - A returning element is **refused** by the main queue, and enters the small queue with one use, if the
-///   oldest elements of the main queue, at most eight, all have uses, for example after requests that repeat
-///   a sequence of keys a little longer than the table.
+/// - If the oldest elements of the main queue, at most eight, all have uses, a returning element is
+///   **refused** by the main queue, and enters the small queue with one use. An example is a repeated
+///   sequence of requests for a few more keys than the table can hold.
 /// - Each eviction from the small queue **probes** the main queue's oldest element: an element with uses
 ///   loses a use, and becomes the newest.
 /// - After 64 probes of elements without uses, and without a return in the meantime, the main queue is

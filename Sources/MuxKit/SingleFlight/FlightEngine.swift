@@ -49,9 +49,10 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
     @usableFromInline
     package typealias AnswerAtLimit = @Sendable (inout State, Key, Ticket, Moment) -> Result<Output, any Error>?
 
-    /// Does the work of a flight in a task of the engine, and calls
-    /// ``land(_:of:failed:at:late:settle:always:)`` at the end, unless ``beginWork(_:of:withTickets:_:)`` or
-    /// ``answerEarly(_:of:_:)`` reports the end of the flight.
+    /// Does the work of a flight in a task of the engine.
+    ///
+    /// Calls ``land(_:of:failed:at:late:settle:always:)`` at the end, unless
+    /// ``beginWork(_:of:withTickets:_:)`` or ``answerEarly(_:of:_:)`` has reported the end of the flight.
     @usableFromInline package typealias Work = @Sendable (Key, FlightID) async -> Void
 
     @usableFromInline package typealias Waiter = FlightWaiter

@@ -8,8 +8,8 @@ import Synchronization
 /// *possible*:
 ///
 /// - A cycle of certain waits is an error at once, for the wait that closes the cycle.
-/// - A cycle with a possible wait may resolve without an error. If the cycle still exists when a flight in
-///   the cycle times out, the callers of this flight that are in the cycle get the error for a deadlock.
+/// - A cycle with a possible wait may resolve without an error. When a flight times out, each of its callers
+///   that is part of a cycle gets the error for a deadlock.
 /// - A wait that would nest flights of the same key without end is an error, too: at once for certain waits,
 ///   and beyond 16 nested flights for possible waits.
 @usableFromInline

@@ -7,9 +7,9 @@
 /// without certain waits, closes no cycle. This decision takes O(1), and covers every certain wait for a new
 /// flight.
 ///
-/// Any other certain wait for another flight requires a backward search through at most max(32, √*m*) waits,
-/// where *m* is the highest number of simultaneous waits since the table was last reset (``end(_:)``), and if
-/// necessary a forward search, which raises the levels of the reached flights. *m* new waits take
+/// Any other certain wait for another flight requires a backward search through at most max(32, √*m*) waits.
+/// *m* is the highest number of simultaneous waits since the table was last reset (``end(_:)``). If
+/// necessary, a forward search follows, which raises the levels of the reached flights. *m* new waits take
 /// O(*m* √*m*); see Bender, Fineman, Gilbert and Tarjan, "A New Approach to Incremental Topological Ordering
 /// and Cycle Detection" (2016). The end of a wait changes no level of a flight with other waits.
 package struct WaitTable: Sendable {
