@@ -210,6 +210,7 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         return nil
     }
 
+    /// Stores a slot with an entry; evicted slots with unsaved changes leave marks.
     @inlinable
     mutating func put(
         _ packed: PackedSlot<Value>,
@@ -413,8 +414,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.setUnsaved(packed.isUnsaved, key, released: released)
     }
 
-    // A fold makes all entries on disk stale, so 64 marks are kept even with a small maximum count. At most
-    // 65,536 marks are kept, which bounds the memory.
+    // A fold makes all entries on disk stale, so 64 refreshes are kept even with a small maximum count. At
+    // most 65,536 refreshes are kept, which bounds the memory.
     @inlinable
     package var hasTooManyMarks: Bool {
         self.refreshes.count > max(min(self.table.maximumCount ?? .max, 65_536), 64)

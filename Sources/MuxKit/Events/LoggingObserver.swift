@@ -81,8 +81,8 @@ extension MuxEvent.Kind {
 
 /// The log of a repository's misuse in a debug build without an observer.
 ///
-/// Each sentence is written once for each repository, up to 100 sentences. A sentence contains no value, key
-/// or token.
+/// Each sentence is written once for each repository, up to 100 sentences. A sentence contains no value, no
+/// key of an entry and no token.
 package final class MisuseLog: Sendable {
     package enum Misuse: Sendable, Hashable {
         /// Two living multiplexers have this `cacheKey`.

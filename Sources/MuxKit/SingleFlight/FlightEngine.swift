@@ -365,6 +365,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         let deadline = self.options.deadline.map(now.advanced)
         var priority = FlightPriority(.medium)
         let caller = FlightContext.ofTask
+        // Read before the lock is taken: see ``WaitForGraph/begin(_:of:isCertain:for:sameKey:)``.
         let isCertain = caller?.isAwaited ?? false
         var wait: WaitForGraph.WaitID?
         var waitLimit: (Duration, AnswerAtLimit)?

@@ -278,6 +278,7 @@ package struct WaitTable: Sendable {
         self.lastMark = lastMark
     }
 
+    /// The place of a flight; adds an absent flight.
     private mutating func place(of node: WaitForNode) -> Int {
         if let place = self.flightPlaces[node] { return place }
         let place = self.vacantFlights.popLast() ?? self.flights.count
