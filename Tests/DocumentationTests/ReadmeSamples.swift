@@ -35,13 +35,13 @@ struct ReadmeSamples {
         let new = try await profile.request(.reload)  // now; in a map: request(key: "alice", .reload)
         profile.refresh()  // makes the value stale: the next request fetches
         profile.store(new)  // a value from elsewhere, such as the response to a change
+        let change = profile.change { $0.name = "Ann" }  // shown at once; then `change.commit()` or `change.undo()`
         for await entry in profile.values { show(entry) }  // `nil` after a clear; `states` shows more
         let page = try await oauth.run { access in try await api.page(token: access) }
         let place = try await retry(.exponential(maxAttempts: 5)) { try await api.place("42") }
-        // MuxNetwork. Retries: `configuration: .init(retry: .web)`; a disk: `.caching(options: .init(cacheKey: "HTTP"))`.
-        let client = HTTPClient(baseURL: server, transport: .caching(), authenticator: oauth)
-        let user: User = try await client.get("/users/42")  // also `post`, `put`, `patch` and `delete`
+        let client = HTTPClient(baseURL: server, configuration: .init(retry: .web), authenticator: oauth)
+        let user: User = try await client.get("/users/42")  // of `MuxNetwork`; also `post`, `put`, `patch` and `delete`
         let file = try await AsyncMedia(limits: .init(maximumBytes: 100_000_000)).request(url: photo)
-        _ = (known, page, place, user, file)
+        _ = (known, change, page, place, user, file)
     }
 }
