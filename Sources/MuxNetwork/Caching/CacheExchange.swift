@@ -4,8 +4,8 @@ import MuxKit
 /// One exchange with the server: sends the request, then passes the response to the caller and into the
 /// cache.
 ///
-/// Runs on the task of the first caller, or of a background revalidation. The flight ends with a
-/// ``ResponseCache/Landed``: at the end of the exchange, or earlier by ``endUnstored(_:)``.
+/// Runs on the task of the first caller, or of a background revalidation. The flight ends with the exchange,
+/// or earlier by ``endUnstored(_:)`` or the end of the session.
 struct CacheExchange: Sendable {
     let cache: ResponseCache
     let request: CacheableRequest
@@ -20,7 +20,8 @@ struct CacheExchange: Sendable {
     /// Performs the exchange.
     ///
     /// - Returns: The head of the response, after the end of the body.
-    /// - Throws: The error of the transport or the sink.
+    /// - Throws: The error of the exchange if no stored response replaces the error; the error of the sink,
+    ///   or of ``ResponseCache/deliver(_:_:to:into:)``.
     func run(into sink: any HTTPSink) async throws -> HTTPReply {
         var landed = ResponseCache.Landed.again
         self.cache.runningExchanges.withLock { $0.recordStart(of: self.request.resource) }
@@ -245,7 +246,8 @@ struct CacheExchange: Sendable {
         return true
     }
 
-    /// Ends the flight with a response that cannot be stored; waiters send separate requests.
+    /// Ends the flight with a response that cannot be stored: the waiters get
+    /// ``ResponseCache/Landed/notShared``.
     func endUnstored(_ reply: HTTPReply) {
         self.reportOutcome(.success(reply))
         self.cache.land(.notShared, self.flight, of: self.name)
@@ -261,7 +263,7 @@ struct CacheExchange: Sendable {
         return await self.cache.store(response, for: self.request, self.flight, of: self.name)
     }
 
-    /// Removes the stored responses that `reply` replaces, although `reply` is not stored.
+    /// Removes or marks the stored responses that `reply` replaces, although `reply` is not stored.
     nonisolated(nonsending) func supersede(by reply: HTTPReply, _ sent: Sending) async {
         let now = self.cache.now.date
         let date = reply.headers[.date].flatMap { HTTPDate.parse($0, now: now) }

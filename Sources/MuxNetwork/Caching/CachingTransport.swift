@@ -7,31 +7,33 @@ public import MuxKit
 /// let client = HTTPClient(transport: .caching())
 /// ```
 ///
-/// Responses are stored with their status and header fields:
+/// The cache obeys these rules:
 ///
-/// - A fresh response is returned without a request.
-/// - A stale response is validated with the server (`ETag`, `Last-Modified`), and returned if unchanged.
+/// - A fresh response is returned without a request, unless the `Cache-Control` of the request forbids the
+///   use.
+/// - A stale response with an `ETag` or a `Last-Modified` is validated with the server, and returned if
+///   unchanged.
 /// - `Vary` separates variants.
-/// - A range is cut from a stored response.
-/// - After a POST, PUT, PATCH or DELETE with a status from 200 to 399, or without a response, the stored
-///   responses of the URL require validation.
+/// - A range can be cut from a stored response.
+/// - A request with an unsafe method, such as POST, marks the stored responses of the URL for validation, if
+///   the status is from 200 to 399, or if the request may have reached the server and no response arrives. A
+///   POST of a client's multiplexer marks no response.
 /// - RFC 5861 defines the use of a stale response during its revalidation, or in place of an error.
-/// - The directives of a request's own `Cache-Control` are obeyed.
 ///
 /// ``HTTPResponse/cacheStatus`` reports the cache's handling of a request.
 ///
-/// A newer response replaces the stored response even if the newer response is not stored. Of two responses,
-/// the response with the later `Date` is newer; if the dates are equal or missing, the response to the later
-/// request is newer (RFC 9111, section 4). If a request is sent after the stored response was complete, and
-/// gets a response with an earlier `Date`, the stored response requires validation before its next use.
+/// A newer response of another version replaces the stored response even if the newer response is not stored.
+/// A server error, and an error that concerns only the request, such as 429, replaces no stored response. The
+/// response with the later `Date` is newer. If the dates do not decide, the response to the later request is
+/// newer (RFC 9111, section 4).
 ///
 /// For values of one type, `client.multiplexer` is simpler: a multiplexer caches decoded values.
 ///
 /// **Concurrent calls.** GET requests for one URL with equal `Vary` fields share an exchange. A request with
 /// a body, a condition, a range, or one of the directives `no-store`, `no-cache`, `max-age` and `min-fresh`
-/// has its own exchange, and so has a request that completes a stored part. The task of the first request
-/// performs the exchange. The other requests wait for the stored response, no longer than their own time-out
-/// and deadline. A request that gets no usable response is sent separately.
+/// has its own exchange, and so has a request that completes a stored part. The other requests wait for the
+/// stored response, no longer than their own time-out and deadline. A request that gets no usable response
+/// from an exchange continues with another exchange.
 ///
 /// **A client's steps.** If the authenticator has a session or is a `DependencyRunner`, a client whose
 /// transport is a cache gets a token only for a request to the server: a fresh stored response needs neither
@@ -39,17 +41,20 @@ public import MuxKit
 /// authenticator, each call gets its token before the lookup in the cache
 /// (``HTTPAuthenticator/sessionRepository``).
 ///
-/// If a stale response may replace a failure, the stale response is used without a retry. If the retry budget
-/// of the client admits no request to the host, a stored response is used, as if there were no connection.
+/// If a stale response may replace a failure, the client uses the stale response without a retry. If the
+/// retry budget of the client admits no request to the host, the cache acts as if there were no connection.
 ///
-/// **Accounts.** Stored responses belong to the account of the authenticator of the client, even if the cache
-/// is inside another transport; accounts with separate repositories share no responses.
-/// `MuxRepository/clearAll()` removes the stored responses. With `Vary: Authorization`, an authenticator that
-/// has a session or is a `DependencyRunner` identifies the variant: separate authenticators share no
-/// responses, and a renewed token selects the same response. With any other authenticator, the text of the
-/// token identifies the variant. If the cache was made without a repository, and the account of a request
-/// with credentials is unknown, the request bypasses the cache. The account is unknown if the app sends a
-/// call without a client, or if an outer transport makes a new call in a detached task.
+/// **Accounts.** If the authenticator of the client has a session, the stored responses belong to this
+/// session, even if the cache is inside another transport; accounts with separate repositories share no
+/// responses. `MuxRepository/clearAll()` removes the stored responses.
+///
+/// With `Vary: Authorization`, the text of the token identifies the variant. If the client's transport is a
+/// cache, an authenticator that has a session or is a `DependencyRunner` identifies the variant instead:
+/// separate authenticators share no responses, and a renewed token selects the same response.
+///
+/// If the cache was made without a repository, and the account of a request with credentials is unknown, the
+/// request bypasses the cache. The account is unknown, for example, if the app sends a call without a client,
+/// or if an outer transport makes a new call in a detached task.
 ///
 /// **Limits.** For each URL the 16 most recent variants (`Vary`) are stored. `Clear-Site-Data: "cache"`
 /// removes the stored responses of the response's origin.
@@ -66,15 +71,14 @@ public import MuxKit
 /// written to disk.
 ///
 /// **After a failure.** A failure to store a response does not fail the request. If the server cannot be
-/// reached, the stored response is used up to ``Configuration/staleLimit`` after the lifetime, unless the
-/// request has `no-cache` or `no-store`. If the stored response has `must-revalidate` or `no-cache`, the
-/// result is a response with status 504 (RFC 9111, section 5.2.2.2). Otherwise, without a usable stored
-/// response, the error of the transport is thrown.
+/// reached, a permitted stored response is used (``Configuration/staleLimit``). If the stored response has
+/// `must-revalidate` or `no-cache`, the result is a response with status 504 (RFC 9111, section 5.2.2.2).
+/// Otherwise the error of the transport is thrown.
 public final class CachingTransport: HTTPTransport {
     /// The cache of the repository of the initialiser; `nil` without a repository.
     private let ownCache: ResponseCache?
-    /// Without ``ownCache``, one cache per repository: the end of a session removes only the responses of
-    /// this session.
+    /// Without ``ownCache``: the caches, at most one per repository, so that the end of a session removes
+    /// only the responses of this session.
     private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     fileprivate let base: any HTTPTransport
@@ -89,10 +93,11 @@ public final class CachingTransport: HTTPTransport {
     ///   - repository: The repository whose saves write the responses, and whose sign-out removes the
     ///     responses. With `nil`, the default, the cache uses the repository of the authenticator of each
     ///     ``HTTPClient`` or ``AsyncMedia`` with this cache, even if the cache is inside other transports:
-    ///     the accounts of several repositories share no responses. Without an authenticator, the cache uses
-    ///     the shared repository. If the cache has a repository or a ``Configuration/directory``, requests
-    ///     for an account in another repository fail with `MuxError.repositoryMismatch`: the sign-out of the
-    ///     account would not remove the responses.
+    ///     the accounts of several repositories share no responses. Without a repository of an authenticator,
+    ///     the cache uses the shared repository. If the cache has a repository, or a
+    ///     ``Configuration/cacheKey`` and a ``Configuration/directory``, requests for an account in another
+    ///     repository fail with `MuxError.repositoryMismatch`: the sign-out of the account would not remove
+    ///     the responses.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Configuration = .init(),
@@ -117,7 +122,8 @@ public final class CachingTransport: HTTPTransport {
 
     /// The cache for the session of `account`, or for requests without an account.
     ///
-    /// No two caches use the same folder, so the result may be a cache of another repository than `account`.
+    /// The result may belong to another repository than `account`: to the repository of ``ownCache``, or of
+    /// another cache of this transport with the same folder.
     func cache(in account: MuxRepository?) -> ResponseCache {
         if let ownCache { return ownCache }
         let repository = account ?? .shared
@@ -146,7 +152,7 @@ public final class CachingTransport: HTTPTransport {
 
     /// Removes all stored responses of a URL.
     ///
-    /// Running requests get their responses, which are not stored.
+    /// A request that began before this call gets its response, which is not stored.
     ///
     /// - Parameter url: The URL; the fragment is ignored.
     public func clear(_ url: URL) async {
@@ -156,7 +162,7 @@ public final class CachingTransport: HTTPTransport {
 
     /// Removes all stored responses.
     ///
-    /// Running requests get their responses, which are not stored.
+    /// A request that began before this call gets its response, which is not stored.
     ///
     /// - Returns: The failures. Files that could not be removed are no longer used. The next save removes the
     ///   remaining entries. The next request to the server removes the remaining files of long bodies.
@@ -171,8 +177,8 @@ public final class CachingTransport: HTTPTransport {
     ///
     /// - Parameter call: The request.
     /// - Returns: The response, with any status.
-    /// - Throws: The error of the wrapped transport; ``HTTPError/TransportFailure/serverBusy(retryAfter:)``
-    ///   during a pause of `Retry-After`; `MuxError.repositoryMismatch`.
+    /// - Throws: ``HTTPError``, the error of the wrapped transport, `MuxError.repositoryMismatch`, or
+    ///   `CancellationError`.
     public func send(_ call: HTTPCall) async throws -> HTTPReply { try await self.transport(for: call).send(call) }
 
     /// Sends a request and passes the response, or a stored response, to `sink`.
@@ -181,13 +187,14 @@ public final class CachingTransport: HTTPTransport {
     ///   - call: The request.
     ///   - sink: Receives the head, then the body piece by piece.
     /// - Returns: The head of the response, after the end of the body.
-    /// - Throws: The error of the wrapped transport or the sink; an ``HTTPError``, during a pause of
-    ///   `Retry-After` or if a stored body becomes unreadable; `MuxError.repositoryMismatch`.
+    /// - Throws: ``HTTPError``, the error of the wrapped transport or the sink,
+    ///   `MuxError.repositoryMismatch`, or `CancellationError`.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         try await self.transport(for: call).stream(call, into: sink)
     }
 
-    /// The numbers of waiting callers, running exchanges, and names with a flight: zero at rest.
+    /// The numbers of waiting callers, of running exchanges or their URLs, and of names with a flight: zero
+    /// at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.all.reduce((0, 0, 0)) { sum, cache in
             let occupancy = cache.engine.occupancy
@@ -217,7 +224,7 @@ public final class CachingTransport: HTTPTransport {
         return cache
     }
 
-    /// Whether a call without a session has credentials of an unknown repository.
+    /// Whether a call without a session has credentials of an unknown repository; `false` with ``ownCache``.
     private func hidesAccount(_ call: HTTPCall) -> Bool {
         guard self.ownCache == nil else { return false }
         let names = HTTPTransportConfiguration().credentialHeaders.union(self.base.credentialHeaders)
@@ -251,16 +258,17 @@ extension CachingTransport {
         /// The name of the responses on disk; `nil`, the default, for responses in memory only.
         public var cacheKey: String?
 
-        /// The maximum size of all responses in memory, in bytes, for each repository.
+        /// The maximum size of all responses in memory, in bytes, for each repository; unsaved responses may
+        /// exceed the limit.
         public var memoryLimit: Int
 
         /// The maximum length of a body in memory, in bytes.
         ///
-        /// A longer body is stored in a file if there is a ``cacheKey`` and the response does not depend on
-        /// credentials; otherwise the response is not stored.
+        /// A longer body is stored in a file, up to ``bodyLimit``, if there is a ``cacheKey`` and the
+        /// response does not depend on credentials; otherwise the response is not stored.
         public var memoryBodyLimit: Int
 
-        /// The maximum size of all files of long bodies, in bytes, for each repository.
+        /// The maximum size of all complete files of long bodies, in bytes, for each repository.
         public var diskLimit: Int
 
         /// The maximum length of a stored body, in bytes, in memory or in a file.
@@ -269,8 +277,9 @@ extension CachingTransport {
         /// The folder of long bodies, which no other cache may use; ignored without a ``cacheKey``.
         ///
         /// `nil` for a folder in the app's caches folder, separate for each ``cacheKey`` and each folder of a
-        /// repository. A directory given here belongs to one repository, the repository of the first request:
-        /// pass the repository to the cache if clients with and without an authenticator share the cache.
+        /// repository. A directory given here belongs to one repository: the repository of the cache,
+        /// otherwise of the first client or request. Pass the repository to the cache if clients with and
+        /// without an authenticator share the cache.
         public var directory: URL?
 
         /// The maximum heuristic lifetime, which is used if the server sent `Last-Modified` but no lifetime.
@@ -280,17 +289,19 @@ extension CachingTransport {
 
         /// The time after the lifetime in which a response is used if the server cannot be reached.
         ///
-        /// See RFC 9111, section 4.2.4. A stale response that requires validation, by `no-cache`, by
-        /// `must-revalidate` or after a change of the resource, is never used without the server. The body of
-        /// a response that arrives stale and without a validator is stored only if `stale-while-revalidate`
-        /// or `stale-if-error` still permits the use of the response.
+        /// See RFC 9111, section 4.2.4. A longer `stale-if-error` extends the time. A stale response that
+        /// requires validation, by `no-cache`, by `must-revalidate` or after a change of the resource, is
+        /// never used without the server. The body of a response that arrives stale and without a validator
+        /// is stored only if `stale-while-revalidate` or `stale-if-error` still permits the use of the
+        /// response.
         public var staleLimit: Duration
 
-        /// The pause between a failed background revalidation and the next revalidation; by default 1 second.
+        /// The pause between a failed background revalidation and the next background revalidation; by
+        /// default 1 second.
         ///
-        /// During the pause the stale response is used. The pause doubles with each further failure of the
-        /// same response, up to a minute, or to this value if longer. A longer `Retry-After` of the server is
-        /// obeyed, up to an hour.
+        /// The pause does not extend `stale-while-revalidate`. The pause doubles with each further failure of
+        /// the same response, up to a minute, or to this value if longer. A longer `Retry-After` of the
+        /// server is obeyed, up to an hour.
         public var errorBackoff: Duration
 
         /// Makes a configuration; each parameter sets the property with its name.
@@ -339,7 +350,7 @@ extension HTTPTransport where Self == CachingTransport {
 
 extension HTTPTransport {
     /// The names of the header fields with credentials in the configuration of the transport below all
-    /// caches.
+    /// caches; empty for a custom transport.
     var credentialHeaders: Set<String> {
         if let caching = self as? CachingTransport { return caching.base.credentialHeaders }
         return (self as? any ValidatedTransport)?.options.credentialHeaders ?? []

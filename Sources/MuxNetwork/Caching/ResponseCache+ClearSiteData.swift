@@ -10,7 +10,7 @@ final class ClearedOrigins: Sendable {
     private struct State: Sendable {
         /// The times by origin.
         var times: [String: Date] = [:]
-        /// The origins whose time was read from disk, and is missing.
+        /// The origins for which the disk has no time.
         var unaffected: Set<String> = []
     }
 
@@ -43,7 +43,7 @@ final class ClearedOrigins: Sendable {
             .contains { $0 == #""cache""# || $0 == #""*""# }
     }
 
-    /// Reads the time of an origin from disk; called before a read of the origin's responses.
+    /// Reads the time of an origin from disk, unless known; called before a read of the origin's responses.
     nonisolated(nonsending) func load(_ origin: String) async {
         let isKnown = self.state.withLock { $0.times[origin] != nil || $0.unaffected.contains(origin) }
         guard let saved, !isKnown else { return }
@@ -58,7 +58,7 @@ final class ClearedOrigins: Sendable {
         }
     }
 
-    /// The time of the last removal for an origin; `nil` without a removal.
+    /// The recorded time of the last removal for an origin; `nil` without a record.
     func time(of origin: String) -> Date? {
         self.state.withLock { $0.times[origin] }
     }
@@ -78,7 +78,7 @@ final class ClearedOrigins: Sendable {
 }
 
 extension ResponseCache {
-    /// Removes all stored responses of an origin.
+    /// Removes all stored responses of an origin, unless the session of `own` has ended.
     ///
     /// Responses that are only on disk are removed at the next use of their URL. Running exchanges of the
     /// origin cannot store their responses.

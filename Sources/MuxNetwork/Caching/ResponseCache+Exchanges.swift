@@ -6,8 +6,11 @@ extension ResponseCache {
     /// Performs one exchange with the server: runs the call's steps, which add a token, and sends the
     /// request.
     ///
-    /// - Throws: The error of ``ValidatedCall/admit``, before any step; the error of a step, of the transport
-    ///   or of the sink.
+    /// The steps may send the request again with another token.
+    ///
+    /// - Throws: The error of ``ValidatedCall/admit``, before any step;
+    ///   ``HTTPError/TransportFailure/serverBusy(retryAfter:)``; the error of a step, of the transport or of
+    ///   the sink.
     nonisolated(nonsending) func send(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
@@ -76,7 +79,7 @@ extension ResponseCache {
         self.engine.land(flight, of: name, failed: false) { _, _ in
             .success(landed)
         } always: { state in
-            // Removes a renewal that was requested while another renewal ran.
+            // Removes a revalidation that was requested while this flight ran.
             state.renewals[name] = nil
         }
     }

@@ -2,10 +2,11 @@ import MuxKit
 
 /// Revalidation in the background: RFC 5861, section 3.
 extension ResponseCache {
-    /// Starts a revalidation that no caller waits for.
+    /// Requests a background revalidation, for which the caller does not wait.
     ///
     /// No revalidation starts while a shared exchange with the same name runs, or before the end of the pause
-    /// after failed revalidations (``FailurePause``).
+    /// after failed revalidations (``FailurePause``). Other requests may wait for the result of the
+    /// revalidation.
     nonisolated(nonsending) func startRenewal(
         of hit: CacheHit,
         for request: CacheableRequest,
@@ -65,7 +66,8 @@ extension ResponseCache {
         _ = try? await exchange.run(into: DroppingSink())
     }
 
-    /// Records the outcome of a renewal, before the flight ends: a failure delays the next renewal.
+    /// Records the outcome of a renewal, before the flight ends: a failure, except a cancellation, delays the
+    /// next renewal.
     private func recordRenewal(of name: FlightName, _ result: Result<HTTPReply, any Error>) {
         let retryAfter: Duration?
         switch result {

@@ -38,8 +38,10 @@ extension ResponseCache {
         try await BlockingWork.run { Result { try folder.open(epoch: epoch) } }.get()
     }
 
-    /// Stores a response, unless its exchange was fenced, the session of its call has ended, or a newer
-    /// response has arrived.
+    /// Stores a response, if ``StoredResponses`` accepts the response.
+    ///
+    /// A response is not stored if its exchange was fenced, if the session of its call has ended, or if a
+    /// newer response has arrived.
     ///
     /// - Parameters:
     ///   - response: The response.
@@ -99,10 +101,13 @@ extension ResponseCache {
         return change.isStored
     }
 
-    /// Removes the stored responses that `response` replaces, in memory and on disk.
+    /// Removes the stored responses that `response` replaces, in memory and on disk, or marks a stored
+    /// response for validation (``StoredResponses/remove(supersededBy:at:)``).
+    ///
+    /// No effect if the session of `name` has ended.
     ///
     /// - Parameters:
-    ///   - response: The newer response, which is not stored.
+    ///   - response: The other response, which is not stored.
     ///   - name: The flight of `response`.
     nonisolated(nonsending) func supersede(by response: SupersedingResponse, of name: FlightName) async {
         let resource = name.resource
@@ -243,7 +248,7 @@ extension ResponseCache: SessionParticipant {
             self.engine.dismissCallers(cancelling: false) { state in
                 (state.renewals, state.pauses) = ([:], [:])
                 self.countSession()
-                // Waiters send separate requests, with the credentials that their callers have now.
+                // The waiters get no response to a call of the ended session.
                 return (.success(.notShared), ())
             }.resumeWaiters
         }

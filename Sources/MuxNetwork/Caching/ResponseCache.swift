@@ -12,12 +12,12 @@ final class ResponseCache: SessionCounter {
     struct FlightName: Hashable, Sendable {
         /// The URL, as ``HTTPResourceName/text``.
         let resource: String
-        /// The request's values of the fields that the first stored response depends on; empty without a
-        /// stored response, and for an exchange that is not shared.
+        /// The request's values of the `Vary` fields of one stored response of the URL; empty without such
+        /// fields, and for an exchange that is not shared.
         let variant: String
         /// A unique number for an exchange that is not shared; otherwise 0.
         var own: UInt64 = 0
-        /// The number of the session in which the calls began.
+        /// The session number of the calls: `HTTPExchange.Limits.session`.
         let session: UInt64
     }
 
@@ -25,14 +25,14 @@ final class ResponseCache: SessionCounter {
     enum Landed: Sendable {
         /// The stored response.
         case stored(StoredResponse)
-        /// The exchange failed without a complete response; each waiter uses a stored response, or fails.
+        /// The exchange failed; see ``deliverUnreached(_:_:to:into:)``.
         case unavailable(any Error)
-        /// The server responded with this error status, and a stale response was used.
+        /// The server responded with this error status, and a stored response was used.
         case failed(Int)
-        /// No response can be shared, the waiter has reached its time limit, or the session has ended; the
-        /// waiter sends a separate request.
+        /// The waiter gets no response from this exchange, and joins no further exchange.
         case notShared
-        /// The exchange ended early, such as by cancellation of its caller; each waiter tries again.
+        /// The exchange has no result for its waiters, for example after the cancellation of its caller; each
+        /// waiter tries again.
         case again
     }
 
@@ -45,13 +45,13 @@ final class ResponseCache: SessionCounter {
     /// The state under the engine's lock.
     struct State: Sendable {
         var statistics = MuxRepository.Statistics()
-        /// The parameters of flights for revalidations, until the flight begins.
+        /// The parameters of background revalidations that have not begun.
         var renewals: [FlightName: Renewal] = [:]
-        /// The pauses after failed renewals.
+        /// The pauses after failed background revalidations.
         var pauses: [FlightName: FailurePause] = [:]
     }
 
-    /// The configuration of the wrapped transport.
+    /// The configuration of the wrapped transport; the defaults for a custom transport.
     let options: HTTPTransportConfiguration
     /// The names of credential fields in ``options`` that are not default names.
     private let ownCredentialHeaders: Set<String>
@@ -70,13 +70,15 @@ final class ResponseCache: SessionCounter {
     /// Refuses calls of an account if a cache directly below belongs to another repository.
     private let choice: RepositoryChoice
     let responses: MultiplexerMap<String, StoredResponses>
-    /// The folder of long bodies; `nil` without files.
+    /// The folder of long bodies; `nil` without a `cacheKey`.
     let folder: BodyFolder?
     let cleared: ClearedOrigins
     /// The running exchanges.
     ///
     /// The lock is held while a response is stored, and while exchanges are fenced. Therefore a fenced
-    /// exchange stores no response. Taken before the lock of ``engine`` and the lock of ``responses``.
+    /// exchange stores no response.
+    ///
+    /// Lock order: this lock first, then the lock of ``engine`` or ``responses``.
     let runningExchanges = Locked(RunningExchanges())
 
     init(
@@ -108,8 +110,8 @@ final class ResponseCache: SessionCounter {
             return age.map { repository.time.now.advanced(by: .zero - $0) }
         }
         self.responses = MultiplexerMap(
-            // The map is only a store: `HTTPFreshness` decides about the use of a response, and exchanges
-            // store the responses.
+            // The map is only a store: ``CacheableRequest`` decides about the use of a response, and
+            // exchanges store the responses.
             policy: MuxPolicy(
                 timeToLive: .longest,
                 maximumCount: nil,
@@ -133,7 +135,6 @@ final class ResponseCache: SessionCounter {
         repository.attach(self)
     }
 
-    /// The number of the current session.
     var session: UInt64 { UInt64(self.sessionCount.load(ordering: .acquiring)) }
 
     /// Counts an ended session; the caller holds the lock of ``engine``.
@@ -141,17 +142,18 @@ final class ResponseCache: SessionCounter {
 
     var now: Now { Now(moment: self.repository.time.now, date: self.repository.wallTime()) }
 
-    /// Whether both caches would use the same folder.
+    /// Whether both caches store long bodies in the same folder.
     func hasFolder(of other: ResponseCache) -> Bool {
         self.folder.map { !$0.root.isEmpty && $0.root == other.folder?.root } ?? false
     }
 
     // MARK: - Requests
 
-    /// The response to a call from memory, if usable without a request to the server; otherwise `nil`.
+    /// The response to a call from memory, if permitted at once; otherwise `nil`, and ``perform(_:_:into:)``
+    /// handles the call.
     ///
-    /// `nil` also for a stored redirection (300 to 399), for a body in a file, and for a response whose use
-    /// starts a background revalidation.
+    /// A redirection (300 to 399) is not returned: only the sink of ``perform(_:_:into:)`` follows
+    /// redirections.
     func storedReply(for call: ValidatedCall) -> HTTPReply? {
         let request = CacheableRequest(call)
         guard request.kind != .other, CallSession.of(call.call)?.isCurrent ?? true,
@@ -165,7 +167,7 @@ final class ResponseCache: SessionCounter {
         return self.reply(hit, .init(), body: hasBody ? hit.places.map { body.piece($0) } ?? body : Data())
     }
 
-    /// Responds to a call with a stored response, or performs the exchange and stores the response.
+    /// Responds to a call with a stored response, with a response of the server, or with status 504.
     @concurrent
     func perform(
         _ call: ValidatedCall,
@@ -181,8 +183,8 @@ final class ResponseCache: SessionCounter {
         if let session, !session.isCurrent { limits.session = .max }
         var waits = 0
         var hasFiles = true
-        // Hits, joins and misses count each request once, even if the loop repeats. Requests of kind `.other`
-        // are not counted.
+        // Each request counts at most once as a hit, a join or a miss, even if the loop repeats. Requests of
+        // kind `.other` are not counted.
         var isCounted = request.kind == .other
         while true {
             var stored = request.kind == .other ? [] : await self.stored(request.resource)
@@ -207,8 +209,8 @@ final class ResponseCache: SessionCounter {
                     throw error
                 }
             case .forward(var forward):
-                // Parts are combined in memory. A content that is too long for memory is requested
-                // completely.
+                // Parts are combined in memory. A content that is too long for memory, or has an unknown
+                // length, is requested completely.
                 let total = forward.storedToComplete?.part?.total ?? .max
                 if total > self.settings.memoryBodyLimit { forward.storedToComplete = nil }
                 // After three results without use, the request is sent separately.
@@ -223,7 +225,7 @@ final class ResponseCache: SessionCounter {
                 isCounted = true
                 switch landing {
                 case .lead(let flight):
-                    // The opening of the folder removes the files of earlier sessions.
+                    // The opening removes the files of earlier sessions, even if no long body arrives.
                     if let folder { try? await self.open(folder) }
                     let exchange = CacheExchange(
                         cache: self,
@@ -237,9 +239,8 @@ final class ResponseCache: SessionCounter {
                 case .output(let landed):
                     waits += 1
                     if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
-                    // After an unshareable response, or a selected response that is not usable, another
-                    // shared exchange would have the same result: the request is sent separately. In the
-                    // other cases the loop tries again.
+                    // After the first two results, another shared exchange would hardly help: the request
+                    // joins no further exchange.
                     switch landed {
                     case .notShared: waits = .max - 1
                     case .stored(let response) where response.isSelected(by: request.selectingFields): waits = .max - 1
@@ -252,7 +253,8 @@ final class ResponseCache: SessionCounter {
 
     /// Waits for the flight `name`, or starts the flight as the leader.
     ///
-    /// At the time limit of the call, the result of the wait is ``Landed/notShared``.
+    /// The limit of silence and the deadline of the call limit the wait; at the limit, the result is
+    /// ``Landed/notShared``.
     private nonisolated(nonsending) func enter(
         _ name: FlightName,
         _ limits: HTTPExchange.Limits,
@@ -272,11 +274,12 @@ final class ResponseCache: SessionCounter {
         return landing
     }
 
-    /// Responds to a request with the result of another request's exchange.
+    /// Responds to a request with the result of a shared exchange.
     ///
     /// - Returns: The head of the response; `nil` if the request must continue, for example because each use
     ///   of the response requires validation (RFC 9111, section 4).
-    /// - Throws: The error of the exchange if no stored response replaces the error; the error of the sink.
+    /// - Throws: The error of the exchange, or an error of ``deliver(_:_:to:into:)`` other than
+    ///   ``BodyFolder/Gone``.
     private nonisolated(nonsending) func share(
         _ landed: Landed,
         _ request: CacheableRequest,
@@ -308,7 +311,8 @@ final class ResponseCache: SessionCounter {
 
     // MARK: - Responses from the cache
 
-    /// The head of a response from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and 15.4.5.
+    /// The response to a request from the cache: RFC 9111, section 4, and RFC 9110, sections 15.3.7 and
+    /// 15.4.5.
     private func reply(_ hit: CacheHit, _ cacheStatus: HTTPCacheStatus, body: Data = Data()) -> HTTPReply {
         let response = hit.response
         var (status, headers) = (response.status, response.headers(age: hit.age))
@@ -340,7 +344,7 @@ final class ResponseCache: SessionCounter {
         into sink: any HTTPSink
     ) async throws -> HTTPReply {
         let reply = self.reply(hit, status)
-        // For a background revalidation, only the presence of the body is checked.
+        // A background revalidation reads no body: only the presence of a file is checked.
         let hasBody = request.call.method != .head && !hit.isNotModified && !(sink is DroppingSink)
         let places = hasBody ? hit.places ?? 0..<hit.response.count : 0..<0
         switch hit.response.body {
@@ -379,7 +383,7 @@ final class ResponseCache: SessionCounter {
     /// If the server could not be reached, a permitted stored response is delivered, or status 504 if the
     /// stored response has `must-revalidate` or `no-cache`.
     ///
-    /// - Throws: `error` if no response is delivered; the error of the sink.
+    /// - Throws: `error` if no response is delivered; another error of ``deliver(_:_:to:into:)``.
     nonisolated(nonsending) func deliverUnreached(
         _ forward: CacheForward,
         _ error: any Error,
@@ -441,7 +445,7 @@ final class ResponseCache: SessionCounter {
 
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
-    /// Counts and reports a hit, a response without a request to the server.
+    /// Counts and reports a hit, and reports the use of a stale response.
     private func recordUse(of hit: CacheHit) {
         self.tell(.hit)
         self.tellIfStale(hit)
@@ -451,7 +455,7 @@ final class ResponseCache: SessionCounter {
         if hit.timeToLive < .zero { self.tell(.servedStale) }
     }
 
-    /// Counts an event, and reports the event to the observer.
+    /// Counts an event, and reports the event to the observer; an observer may ignore hits.
     func tell(_ kind: MuxEvent.Kind, because reason: MuxEvent.Reason? = nil) {
         self.engine.withState { state in
             switch kind {
