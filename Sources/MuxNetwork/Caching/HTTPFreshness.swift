@@ -2,9 +2,9 @@ package import Foundation
 
 /// The lifetime and reuse rules of a response's value: RFC 9111 for a private cache, and RFC 5861.
 ///
-/// The property names are keys on disk: after a rename, stored responses are unreadable.
+/// The property names are keys on disk: after a rename, stored responses lose the value or are unreadable.
 package struct HTTPFreshness: Sendable, Equatable, Codable {
-    /// Whether the value may be cached.
+    /// Whether the value may be cached; if `false`, all other properties have their initial values.
     package var isKept = true
     /// The age of the value at the arrival (RFC 9111, section 4.2.3).
     package var age = Duration.zero
@@ -14,13 +14,12 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     package var timeToLive: Duration?
     /// The excess of the age over the lifetime at the arrival; the whole age if the lifetime is unknown.
     ///
-    /// Zero for a value with a longer lifetime, for `no-cache`, and for `Vary: *`.
+    /// Zero for a value with a longer lifetime, for `no-cache`, and for a `Vary` with `*` or an invalid name.
     package var overdue = Duration.zero
-    /// The time after ``timeToLive`` in which the value may be used during a revalidation; `nil` without
-    /// information from the server.
+    /// The time after ``timeToLive`` in which the value may be used during a revalidation; `nil` without the
+    /// directive.
     package var staleWhileRevalidate: Duration?
-    /// The time after ``timeToLive`` in which the value may replace an error; `nil` without information from
-    /// the server.
+    /// The time after ``timeToLive`` in which the value may replace an error; `nil` without the directive.
     package var staleIfError: Duration?
     /// The validator for a conditional request.
     package var validator: HTTPValidator?
@@ -71,7 +70,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     ///
     /// - Parameters:
     ///   - response: The response. For a part (206), pass the status of the complete response: a response
-    ///     with the status 206 counts as not kept. A 304 may lack unchanged fields.
+    ///     with the status 206 counts as not kept. A 304 is evaluated by its own fields only.
     ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified` if the
     ///     server sent no lifetime.
     /// - Returns: The freshness.
@@ -83,7 +82,8 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
         freshness.validator = HTTPValidator(response.headers, receivedAt: response.receivedAt)
         freshness.age = self.age(response)
         freshness.mustRevalidate = control.mustRevalidate || control.noCache
-        // 4.1: `Vary: *` matches no later request. 5.2.2.4: `no-cache` requires validation.
+        // 4.1: `Vary: *` matches no later request, and an invalid name counts as `*`. 5.2.2.4: `no-cache`
+        // requires validation.
         if control.noCache || StoredResponse.selectingNames(response.headers) == nil {
             freshness.timeToLive = .zero
             freshness.staleWhileRevalidate = .zero

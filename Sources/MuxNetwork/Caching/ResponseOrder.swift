@@ -11,19 +11,20 @@ struct ResponseOrder: Sendable, Equatable {
         case newer
         /// The stored response remains.
         case older
-        /// The response has an earlier `Date`, but its request was sent after the stored response was
-        /// complete. Only the server can decide between the two responses.
+        /// The response has an earlier `Date`, but the request was sent after the stored response was complete.
+        ///
+        /// Only the server can decide between the two responses.
         case disputed
     }
 
     /// The field `Date`; `nil` without a valid field.
     var date: Date?
-    /// The sequence number of the request, in the order of sending; 0 if another process sent the request.
+    /// The sequence number of the request, in the order of sending; 0 for a response from disk.
     var sent: UInt64
-    /// The sequence number of the completion of the response; 0 if another process received the response.
+    /// The sequence number of the completion of the response; 0 for a response from disk.
     var completed: UInt64
 
-    /// The maximum time by which a valid `Date` may be ahead of this machine's clock: an hour.
+    /// An hour: a `Date` further ahead of this machine's clock is compared only with another such `Date`.
     private static let tolerance: TimeInterval = 60 * 60
 
     /// The relation of the response with this order to the stored response with the order `other`.
@@ -138,10 +139,9 @@ struct SupersedingResponse: Sendable {
     }
 }
 
-/// The running exchanges of each URL, and the responses that arrived during other exchanges.
+/// The numbers of running exchanges by URL, and the responses that arrived during other exchanges.
 ///
-/// An exchange that ends after a newer exchange finds the newer response here, even if the newer response is
-/// not stored, or no longer in memory.
+/// With these records, an exchange detects a newer response that is not stored, or no longer in memory.
 struct RunningExchanges: Sendable {
     private var counts: [String: Int] = [:]
     private var superseding: [String: [SupersedingResponse]] = [:]

@@ -1,9 +1,6 @@
 import MuxKit
 
-/// Serves a stale value in place of an error response: RFC 5861, section 4.
-///
-/// The time limit is the response's `stale-if-error` (``HTTPFreshness/staleIfError``), otherwise
-/// `MuxPolicy/staleIfError`.
+/// The error responses that a stale value may replace: RFC 5861, section 4.
 enum StaleIfError {
     /// The statuses of a server that counts as unreachable.
     static let statuses: Set<HTTPStatus> = [500, 502, 503, 504]

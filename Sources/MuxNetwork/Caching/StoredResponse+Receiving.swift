@@ -35,8 +35,9 @@ extension StoredResponse {
         guard !request.control.noStore, request.permitsStorage(of: reply),
             request.resource(of: reply) == request.resource
         else { return nil }
-        // These responses are about the request, not the resource: not stored, even with a lifetime. Unlike a
-        // neutral response, a 401 replaces a stored response: access to the resource has ended.
+        // A 401 and a neutral response are about the request, not the resource: not stored, even with a
+        // lifetime. Unlike a neutral response, a 401 replaces a stored response: access to the resource has
+        // ended.
         guard reply.status != 401, !SupersedingResponse.isNeutral(reply), reply.status != 304,
             let names = Self.storedNames(reply.headers)
         else { return nil }
@@ -142,9 +143,9 @@ extension StoredResponse {
     /// `other` is the newer part: the fields of `other` replace the fields of this part, as in
     /// ``updated(_:by:)``.
     ///
-    /// - Returns: The response; `nil` if the parts have different strong tags or no strong tag, if their
-    ///   total lengths differ or are both unknown, if there is a gap between the parts, if a part has a
-    ///   content coding or a body in a file, or if the sum of the lengths is more than `limit` bytes.
+    /// - Returns: The response; `nil` unless both responses are parts of one version (equal strong tags, one
+    ///   known total length), adjacent or overlapping, in memory, without a content coding, and together at
+    ///   most `limit` bytes long.
     func combined(with other: StoredResponse, limit: Int) -> StoredResponse? {
         guard self.count <= limit - other.count, let part, let otherPart = other.part, let tag = self.strongTag,
             tag == other.strongTag, !self.isEncoded, !other.isEncoded,

@@ -25,7 +25,7 @@ struct StoredResponse: Sendable, Equatable {
     var status: Int
     /// The header fields, without fields for one connection (RFC 9111, section 3.1).
     var headers = HTTPHeaders()
-    /// The URL of the response.
+    /// The URL of the response; `nil` if unknown.
     var url: URL?
     /// The values of the request fields in `Vary`, normalized; `nil` for a field that the request did not
     /// have.
@@ -39,12 +39,11 @@ struct StoredResponse: Sendable, Equatable {
     var freshness: HTTPFreshness
     /// The wall-clock time of the arrival, or of the last validation.
     var receivedAt: Date
-    /// The time of ``receivedAt`` by the clock of the process; `nil` if another process received the
-    /// response.
+    /// The time of ``receivedAt`` by the clock of the process; `nil` for a response from disk.
     var received: Moment?
-    /// The sequence number of the request, or of the last validation; 0 if another process sent the request.
+    /// The sequence number of the request, or of the last validation; 0 for a response from disk.
     var sent: UInt64 = 0
-    /// The sequence number of the completion of the response; 0 if another process received the response.
+    /// The sequence number of the completion of the response; 0 for a response from disk.
     var completed: UInt64 = 0
     /// Whether the response requires validation, because the resource has changed, or a newer response may
     /// exist: RFC 9111, sections 4 and 4.4.
@@ -61,7 +60,8 @@ struct StoredResponse: Sendable, Equatable {
         var date: Date
     }
 
-    /// The time since the arrival; `nil` if only the wall clock is known, and is earlier than the arrival.
+    /// The time since ``receivedAt``; `nil` for a response from disk if the wall clock is earlier than
+    /// ``receivedAt``.
     func residentTime(at now: Now) -> Duration? {
         if let received { return max(now.moment.duration(since: received), .zero) }
         let seconds = now.date.timeIntervalSince(self.receivedAt)
@@ -119,8 +119,9 @@ struct StoredResponse: Sendable, Equatable {
         Dictionary(names.map { ($0, self.normalized(fields, $0)) }) { first, _ in first }
     }
 
-    /// The joined values of the field's lines, without blanks around commas, in lower case if case is not
-    /// significant.
+    /// The elements of the field, joined by commas; in lower case if case is not significant.
+    ///
+    /// `nil` without the field.
     private static func normalized(_ fields: SelectingFields, _ name: HTTPHeaders.Name) -> String? {
         guard let value = fields[name] else { return nil }
         let text = HTTPDirective.elements(of: value).joined(separator: ",")
@@ -150,10 +151,10 @@ struct StoredResponse: Sendable, Equatable {
         .proxyAuthenticate, .proxyAuthorization, "Proxy-Authentication-Info",
     ]
 
-    /// The stored fields after a validation: RFC 9111, section 3.2.
+    /// The stored fields, updated by the fields of a newer response: RFC 9111, section 3.2.
     ///
-    /// New fields replace stored fields of the same names, except `Cache-Status` and fields that describe the
-    /// stored content.
+    /// The storable new fields replace stored fields of the same names, except `Cache-Status` and fields that
+    /// describe the stored content.
     static func updated(_ stored: HTTPHeaders, by new: HTTPHeaders) -> HTTPHeaders {
         var fresh = HTTPHeaders()
         for field in self.storable(new).fields where !self.describesContent(field.name) {
@@ -247,10 +248,13 @@ struct StoredResponses: Sendable {
     /// Inserts `response` in place of the responses for the same requests, unless one of these responses is
     /// newer.
     ///
-    /// A part is combined with an adjacent or overlapping stored part of the same version. A part does not
-    /// replace a complete response of the same version. If the order of `response` and a stored response is
-    /// disputed (``ResponseOrder/Relation/disputed``), `response` is not stored, and the stored response is
-    /// marked for validation; a stored response with the mark is replaced.
+    /// A part is combined with a stored part of the same version, if possible
+    /// (``StoredResponse/combined(with:limit:)``). A part does not replace a complete response of the same
+    /// version.
+    ///
+    /// For responses of different versions, and for two complete responses, the order decides. If the order
+    /// is disputed (``ResponseOrder/Relation/disputed``), `response` is not stored, and the stored response
+    /// is marked for validation. A stored response that already has the mark is replaced.
     ///
     /// - Parameters:
     ///   - response: The response.
@@ -276,7 +280,7 @@ struct StoredResponses: Sendable {
             // RFC 9111, section 3.4: parts of one version are combined, in any order of arrival.
             if response.part != nil || stored.part != nil, let tag = response.strongTag, tag == stored.strongTag {
                 if response.part == nil {
-                    // The complete response is at least as new as the part of the same version.
+                    // The complete response replaces the part, and counts as at least as new.
                     response.sent = max(response.sent, stored.sent)
                 } else if stored.part == nil {
                     return ([response], false)
@@ -302,10 +306,11 @@ struct StoredResponses: Sendable {
         return (gone, true)
     }
 
-    /// Removes the responses that a newer response replaces.
+    /// Removes the stored responses that another response replaces; marks a stored response for validation if
+    /// the order is disputed.
     ///
     /// - Parameters:
-    ///   - response: The newer response, which is not stored.
+    ///   - response: The other response, which is not stored.
     ///   - now: The current wall-clock time.
     /// - Returns: The removed responses, and whether any response was removed or marked for validation.
     mutating func remove(
