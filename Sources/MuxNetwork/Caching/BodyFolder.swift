@@ -21,10 +21,10 @@ final class BodyFolder: Sendable {
     }
 
     private struct State: Sendable {
-        /// The folder of the session; `nil` until the folder is opened.
+        /// The folder of the session; `nil` while the folder is not open.
         var path: String?
         var files: [String: Use] = [:]
-        /// The size of all files, in bytes.
+        /// The size of `files`, in bytes.
         var used: Int64 = 0
         var lastUse: UInt64 = 0
         /// Whether the next opening removes all files.
@@ -58,7 +58,7 @@ final class BodyFolder: Sendable {
     /// The maximum length of one read, in bytes.
     private static let pieceSize = 256 << 10
 
-    /// The maximum size of all files, in bytes.
+    /// The maximum size of all complete files, in bytes.
     let limit: Int64
     private let folder: StoreFolder
     private let fileSystem: CheckedFileSystem
@@ -181,7 +181,7 @@ final class BodyFolder: Sendable {
 
     /// Creates the removed folder of the session again; the removed files are lost.
     ///
-    /// - Throws: ``Gone`` if the session has ended.
+    /// - Throws: ``Gone`` if the session has ended; `MuxStoreError` for a failure of the file system.
     private func recreate(_ folder: String) throws {
         try self.lastEpoch.withLock { _ throws in
             guard self.state.withLock({ $0.path == folder }) else { throw Gone() }
@@ -251,8 +251,8 @@ final class BodyFolder: Sendable {
     ///
     /// The file may be removed afterwards: an open file remains readable.
     ///
-    /// - Throws: ``Gone`` without a file of this name and length, or if the file is unreadable; the file is
-    ///   then removed.
+    /// - Throws: ``Gone`` without a file of this name and length, or if the file is unreadable. An unusable
+    ///   file is removed.
     func read(_ name: String, count: Int, piece places: Range<Int>) throws -> (OpenFile, Data) {
         guard let path = self.state.withLock({ $0.path }), Self.isName(name) else { throw Gone() }
         do {
@@ -296,7 +296,8 @@ struct BodySpool: Sendable {
     /// - Parameters:
     ///   - folder: The folder for bodies longer than `memoryLimit`; `nil` without a folder.
     ///   - memoryLimit: The maximum length of a body in memory, in bytes.
-    ///   - limit: The maximum length of a body, in bytes.
+    ///   - limit: The maximum length of a body, in bytes; a lower limit of the folder, or of the memory
+    ///     without a folder, takes precedence.
     init(in folder: BodyFolder?, memoryLimit: Int, limit: Int) {
         self.folder = folder
         self.memoryLimit = memoryLimit

@@ -9,7 +9,7 @@ struct CacheHit: Sendable {
     var places: Range<Int>?
     /// Whether the reply is a 304, because the condition of the request matches the stored version.
     var isNotModified = false
-    /// Whether the response is used during its revalidation: RFC 5861, section 3.
+    /// Whether the use of the response requests a background revalidation: RFC 5861, section 3.
     var revalidates = false
 }
 

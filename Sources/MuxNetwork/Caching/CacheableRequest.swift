@@ -5,14 +5,14 @@ import MuxKit
 struct CacheableRequest: Sendable {
     /// The kind of content that the request asks for.
     enum Kind: Sendable, Equatable {
-        /// The complete content; also a HEAD request, even with `Range`.
+        /// The complete content; for HEAD, a `Range` is ignored.
         case whole
         /// A range of the content.
         case range(HTTPByteRange)
         /// The caller has a version, and asks whether the version is current: RFC 9110, sections 13.1.2 and
         /// 13.1.3.
         case validation
-        /// No stored response is usable: another method, a body, several ranges, or another condition.
+        /// Any other request, such as a POST or a request for several ranges: no stored response is usable.
         case other
     }
 
@@ -46,8 +46,8 @@ struct CacheableRequest: Sendable {
 
 /// The request fields by which a cache selects a stored response: RFC 9111, section 4.1.
 ///
-/// The token of an authenticator is added after the selection. Therefore each field that a token may set is
-/// compared by the identity of the authenticator, in addition to the value in the request.
+/// The token of an authenticator may be added after the selection. Therefore each field that a later token
+/// may set is compared by the identity of the authenticator, in addition to the value in the request.
 struct SelectingFields: Sendable {
     let headers: HTTPHeaders
     var credentials: CredentialsIdentity?
@@ -83,7 +83,8 @@ extension CacheableRequest {
     /// - Parameters:
     ///   - stored: The stored responses of the URL, most recently stored first.
     ///   - now: The current time.
-    ///   - staleLimit: The time after the lifetime in which a response may replace an unreachable server.
+    ///   - staleLimit: The time after the lifetime in which a response may be used if the server cannot be
+    ///     reached.
     /// - Returns: The decision.
     func decision(
         _ stored: [StoredResponse],
@@ -251,7 +252,7 @@ extension CacheableRequest {
         return forward
     }
 
-    /// The resource of `reply`; differs from ``resource`` after a redirection inside the transport.
+    /// The resource of `reply`; after a redirection inside the transport, another resource than ``resource``.
     func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.resource }
 
     /// Whether the request is for a range.
@@ -273,9 +274,7 @@ extension CacheableRequest {
     }
 
     /// The ``ResponseCache/FlightName/variant`` of the request: the request's values of the fields that the
-    /// first response of `stored` depends on.
-    ///
-    /// Without a stored response, the variant is empty.
+    /// first response of `stored` depends on; empty without such fields.
     func flightVariant(_ stored: [StoredResponse]) -> String {
         stored.first.map { self.selectingFields.text(of: Array($0.selectingValues.keys)) } ?? ""
     }

@@ -14,7 +14,7 @@ final class RefusableSink: AttemptSink {
     /// A shorter body is read to its end, so that the connection can be reused.
     private struct Refused: Error {}
 
-    /// In bytes.
+    /// The maximum length of the body of a dropped 401 that is read to its end, in bytes.
     private static let refusalReadLimit = 64 << 10
     private let call: HTTPCall
     private let sink: CachingSink
@@ -48,8 +48,9 @@ final class RefusableSink: AttemptSink {
 /// Passes a response to the caller, and stores a copy.
 final class CachingSink: AttemptSink {
     enum End: Sendable {
-        /// The caller has received the response. The values are the head, and the stored response; `nil` if
-        /// the response is not stored.
+        /// The caller has received the response.
+        ///
+        /// The values are the head, and the stored response; `nil` if the response is not stored.
         case forwarded(HTTPReply, StoredResponse?)
         /// The caller gets the stored response, which the server has validated.
         case validated(StoredResponse, HTTPCacheStatus)
@@ -66,12 +67,11 @@ final class CachingSink: AttemptSink {
         var sent: CacheExchange.Sending
         var hasSent = false
         var meaning: CacheExchange.Meaning?
-        /// The head of the response that the sink has received, without this cache's member of
-        /// `Cache-Status`.
+        /// The head of the response that goes to the sink, without this cache's member of `Cache-Status`.
         var head: HTTPReply?
         var status: HTTPCacheStatus?
         var spool: BodySpool?
-        /// Whether the response has removed the stored responses of its origin.
+        /// Whether a response of this exchange had a `Clear-Site-Data` field for the cache.
         var hasCleared = false
     }
 

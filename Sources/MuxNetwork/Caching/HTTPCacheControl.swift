@@ -133,7 +133,7 @@ struct HTTPDirective: Sendable, Equatable {
 
         /// Reads the next byte.
         ///
-        /// - Returns: Whether the byte is a quotation mark or begins an escape.
+        /// - Returns: Whether the byte is a quotation mark that is not escaped, or begins an escape.
         mutating func read(_ byte: UInt8) -> Bool {
             let isMark = !self.isEscaped && byte == UInt8(ascii: "\"")
             self.isEscaped = !self.isEscaped && self.areOpen && byte == UInt8(ascii: "\\")

@@ -26,20 +26,21 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
         public static let request = Self(rawValue: "request")
         /// The stored response is stale.
         public static let stale = Self(rawValue: "stale")
-        /// The stored part does not contain all requested bytes.
+        /// The stored response does not provide all requested bytes.
         public static let partial = Self(rawValue: "partial")
     }
 
     /// The name of the cache; ``ownName`` for this library's cache.
     public var cache: String
 
-    /// Whether the response came from the cache, without a request to the server.
+    /// Whether the response came from the cache, without forwarding the request to the server.
     public var isHit = false
 
-    /// The reason for forwarding the request to the server; `nil` for a hit.
+    /// The reason for forwarding the request to the server; `nil` without a reason, as for a hit.
     public var forward: Forward?
 
-    /// The status of the server's response, such as 304, if different from the status of this response.
+    /// The status of the server's response, such as 304; `nil` if not given, usually because this response
+    /// has the same status.
     public var forwardStatus: Int?
 
     /// Whether the cache stores the server's response.
@@ -48,10 +49,10 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// response after a complete body within the limits.
     public var isStored = false
 
-    /// Whether the response came from a concurrent exchange of another request.
+    /// Whether the response came from an exchange of another request.
     public var isCollapsed = false
 
-    /// The remaining lifetime of the response; zero or negative for a stale response.
+    /// The remaining lifetime of the response, zero or negative for a stale response; `nil` if not given.
     public var timeToLive: Duration?
 
     /// Additional information from the cache.
@@ -123,7 +124,8 @@ extension HTTPHeaders.Name {
 }
 
 extension HTTPResponse {
-    /// The handling of the request by this library's cache; `nil` if the client's transport has no cache.
+    /// The handling of the request by this library's cache; `nil` if no cache of this library handled the
+    /// request.
     ///
     /// For other caches between server and client, see ``HTTPHeaders/cacheStatuses``.
     public var cacheStatus: HTTPCacheStatus? {

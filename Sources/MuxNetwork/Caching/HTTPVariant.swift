@@ -4,8 +4,8 @@ import MuxKit
 /// The `Vary` fields and the validator of a cached value, which can be encoded as a string: RFC 9111, section
 /// 4.1.
 ///
-/// The string contains the validator, the names of the request fields in `Vary`, and a digest of their
-/// values.
+/// The string contains the validator, and for a variant with `Vary` fields the names of the fields and a
+/// digest of their values.
 struct HTTPVariant: Sendable, Equatable {
     let validator: HTTPValidator?
     /// The fields in `Vary`, without `Accept-Encoding` unless the request sets the field.
@@ -17,8 +17,8 @@ struct HTTPVariant: Sendable, Equatable {
     /// - Parameters:
     ///   - validator: The validator of the response.
     ///   - names: The fields in `Vary`.
-    ///   - fields: The fields of the request, without the fields of a token. The fields of the token are not
-    ///     needed, because values of different accounts are in different sessions.
+    ///   - fields: The fields of the request, without the fields of a token: the authenticator of a
+    ///     multiplexer does not change.
     init(_ validator: HTTPValidator?, varying names: [HTTPHeaders.Name], in fields: HTTPHeaders) {
         self.validator = validator
         // If a request has no `Accept-Encoding`, the transport sets the same value for all requests, and
