@@ -105,7 +105,7 @@ struct ClientChain: Sendable {
     }
 
     /// Responds to a call without a request to the host: returns a stored response, fresh or stale, or a 504
-    /// if the stored response requires validation.
+    /// if the stored response must be validated.
     ///
     /// - Throws: `error` without a response of the cache.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {

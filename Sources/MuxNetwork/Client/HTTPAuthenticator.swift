@@ -1,11 +1,12 @@
 public import Foundation
 public import MuxKit
 
-/// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused token once for all requests.
+/// Provides the tokens of an ``HTTPClient``'s requests, and renews a refused token once for concurrent
+/// requests.
 ///
 /// `DependentRunner` and `OAuthDependentRunner` are authenticators if their dependency is an ``HTTPToken``. A
-/// custom authenticator that uses a runner returns the runner's ``sessionRepository``, so that a sign-out
-/// removes the cached values of the clients with this authenticator.
+/// custom authenticator that uses a runner should return the runner's ``sessionRepository``, so that a
+/// sign-out removes the cached values of the clients with this authenticator.
 public protocol HTTPAuthenticator: Sendable {
     /// The repository of the tokens' session; `nil`, the default, for tokens without a session.
     ///
@@ -40,7 +41,7 @@ extension HTTPAuthenticator where Self: DependencyRunner, Dependency: HTTPToken 
     ///
     /// - Parameter send: Sends a request with the token's headers.
     /// - Returns: The result of `send`.
-    /// - Throws: The error of the runner.
+    /// - Throws: The error of `send` or of the runner.
     public nonisolated(nonsending) func authorized<Output: Sendable>(
         _ send: (any HTTPToken) async throws -> RunResult<Output>
     ) async throws -> Output {
@@ -67,7 +68,7 @@ public protocol HTTPToken: ExpiringDependency {
     /// The header fields of the token; removed on a redirection to another scheme, host or port.
     var headers: HTTPHeaders { get }
 
-    /// The time of expiry; `nil`, the default, if unknown. A runner renews the token before this time.
+    /// The time of expiry, before which a runner renews the token; `nil`, the default, if unknown.
     var expiry: Date? { get }
 }
 

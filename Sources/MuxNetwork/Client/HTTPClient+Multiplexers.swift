@@ -13,12 +13,12 @@ extension HTTPClient {
     /// - `Cache-Control`, `Expires`, `Age` and `Date` determine the lifetime of the value (RFC 9111) and the
     ///   use of a stale value (RFC 5861). With `Last-Modified` alone, the lifetime is a tenth of the time
     ///   since the last change, up to ``HTTPClient/Configuration/heuristicLimit``. With an `ETag` alone, the
-    ///   value is validated each time (``HTTPClient/Configuration/validatesWithoutLifetime``). Without any of
-    ///   these fields, `policy` determines the lifetime.
+    ///   value is validated each time (``HTTPClient/Configuration/validatesWithoutLifetime``). Otherwise
+    ///   `policy` determines the lifetime.
     /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews the
     ///   value without decoding.
-    /// - A POST, PUT, PATCH or DELETE of this client to the same URL makes the value stale, if the status is
-    ///   from 200 to 399, or if no response arrives.
+    /// - A request of this client with an unsafe method, such as POST, to the same URL makes the value stale,
+    ///   if the status is from 200 to 399, or if the request fails without a response.
     /// - The response to a POST request, such as a GraphQL query or a search, is cached for the lifetime of
     ///   the server's fields, otherwise of `policy`. Such a value is never validated: with an `ETag` alone,
     ///   the value is fetched each time. The request makes no value stale.
@@ -26,7 +26,7 @@ extension HTTPClient {
     /// - A server that responds with 500, 502, 503 or 504 counts as unreachable, so a stale value may replace
     ///   the response.
     /// - Accounts do not share values: the ``HTTPClient/Configuration/viewer`` is part of the name on disk,
-    ///   and a value belongs to one session.
+    ///   and a value belongs to one session of the repository.
     ///
     /// - Parameters:
     ///   - cacheKey: The name of the value on disk; `nil`, the default, for a value in memory only.
@@ -36,7 +36,7 @@ extension HTTPClient {
     ///     another repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach
     ///     both repositories.
     ///   - request: Makes the request: for each fetch, for each value that is read from disk, and, on the
-    ///     caller's executor, for each use of a value whose response has `Vary`.
+    ///     caller's executor, for each use of a value that depends on request fields (`Vary`).
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
@@ -207,7 +207,8 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
 
     var repository: MuxRepository { self.choice.repository }
 
-    /// `persistence` with the viewer in its name; `nil` for values in memory only.
+    /// `persistence` with the viewer in its name; `nil` without `persistence`, or if the repositories do not
+    /// match.
     func named<EntryKey: Sendable>(
         _ persistence: Persistence<EntryKey, Value>?
     ) -> Persistence<EntryKey, Value>? {
@@ -216,7 +217,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         return persistence
     }
 
-    /// `persistence` with the viewer in its name; `nil` for values in memory only.
+    /// The result of ``named(_:)``, with the changes of resources.
     ///
     /// An entry is stale if this client changed the resource after the fetch of the entry.
     func persistence<EntryKey: Sendable>(

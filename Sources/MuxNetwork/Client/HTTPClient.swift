@@ -17,16 +17,17 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// **Authentication.** A request carries the authenticator's token, unless ``HTTPRequest/usesPrivateHeaders``
-/// is `true`: such a request carries no token. An authenticator that is a `DependentRunner` or an
-/// `OAuthDependentRunner` renews a token before the token expires. If the server refuses a token (401), the
-/// token is renewed, and the request is sent once more. Concurrent requests share the renewal.
+/// **Authentication.** A request carries the authenticator's token, or the `token` of the call instead. A
+/// request with ``HTTPRequest/usesPrivateHeaders`` carries no token. An authenticator that is a
+/// `DependentRunner` or an `OAuthDependentRunner` renews a token before the known expiry. If the server
+/// refuses the authenticator's token (401), the token is renewed, and the request is sent once more.
+/// Concurrent requests share the renewal.
 ///
 /// **Isolation.** The body is encoded and the output is decoded on the concurrent pool, also if an actor,
 /// such as the main actor, calls. The synchronous ``call(for:path:)`` encodes on the caller's thread.
 ///
-/// **Cancellation.** A cancelled call ends at once with `CancellationError`, and the transport's exchange
-/// ends.
+/// **Cancellation.** A cancellation ends the running exchange of the call, and the call throws
+/// `CancellationError`.
 ///
 /// **After a failure.** With ``HTTPClient/Configuration/retry`` the request is sent again according to the
 /// policy. A failed call can affect later calls through the pause of a `Retry-After`, the retry budget of the
@@ -44,8 +45,8 @@ public struct HTTPClient: Sendable {
     let chain: ClientChain
     /// The repositories of the cache and of the authenticator, to detect a mismatch; `nil` unless both exist.
     private let repositoryChoice: RepositoryChoice?
-    /// The session of each call, for caches inside a custom transport; `nil` without an account, or if the
-    /// transport is the system transport, directly or in a ``CachingTransport``.
+    /// The session of each call, for caches inside a custom transport; `nil` without the session of an
+    /// authenticator, or if the transport is the system transport, directly or in a ``CachingTransport``.
     private let sessions: SessionWatch?
 
     /// Makes a client.
@@ -275,8 +276,8 @@ public struct HTTPClient: Sendable {
     ///   - token: A token in place of the authenticator's token, not renewed after a 401; `nil` for the
     ///     authenticator's token.
     ///   - headers: Header fields that replace the request's own fields.
-    /// - Returns: The response. Before a 401 is returned, the server has also refused a new token of the
-    ///   authenticator, unless the 401 follows a redirection.
+    /// - Returns: The response. Before a 401 to the authenticator's token is returned, the server has also
+    ///   refused a new token, unless the 401 follows a redirection.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
     ///   `CancellationError`.
     public func response(
@@ -451,7 +452,10 @@ extension HTTPClient {
         /// The default is `true`. With `false`, the policy of the multiplexer determines the lifetime.
         public var validatesWithoutLifetime: Bool
 
-        /// The wall clock, for the arrival times of responses, and for dates in `Retry-After`.
+        /// The wall clock, for the arrival times of responses, and for a date in the `Retry-After` of a
+        /// pause.
+        ///
+        /// A ``CachingTransport`` uses the wall clock of the cache's repository.
         public var wallTime: @Sendable () -> Date
 
         /// Makes a configuration; each parameter sets the property with its name.

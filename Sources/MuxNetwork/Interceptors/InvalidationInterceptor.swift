@@ -5,7 +5,8 @@ package import MuxKit
 ///
 /// If the response to a request with an unsafe method has a status from 200 to 399, the request has changed
 /// the resource of its URL, and the resources of the same origin in `Location` and `Content-Location`. A
-/// request that fails without a response counts as a change of the resource of its URL.
+/// request that fails without a response counts as a change of the resource of its URL. A query
+/// (``ValidatedCall/isQuery``) changes no resource.
 package final class InvalidationInterceptor: Sendable {
     /// Receives changes.
     package protocol Listener: AnyObject, Sendable {
@@ -114,7 +115,7 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         var count = 0
         /// The number of records above which keys that are neither in memory nor in flight are removed.
         var limit = 1_000
-        /// The keys that were recorded since the start of a running removal; `nil` if none runs.
+        /// The keys that were recorded since the start of a running removal; `nil` without a running removal.
         var recordedInPrune: Set<Key>?
         var refresh: @Sendable (Key) -> Void = { _ in }
         var isInUse: @Sendable (Key) -> Bool = { _ in true }
@@ -156,9 +157,10 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         if isCrowded { self.prune() }
     }
 
-    /// Removes keys that are neither in memory nor in flight; a later read from disk records the key again.
+    /// Removes keys that are neither in memory nor in flight; a later fetch or read from disk records the key
+    /// again.
     ///
-    /// A key that is recorded again during the removal is in use, and stays.
+    /// A key that is recorded during the removal is in use, and stays.
     private func prune() {
         let start: (keys: [HTTPResourceName: Set<Key>], isInUse: @Sendable (Key) -> Bool)? = self.state.withLock {
             state in

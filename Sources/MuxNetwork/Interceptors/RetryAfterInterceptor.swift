@@ -5,8 +5,8 @@ package import MuxKit
 /// most for an hour.
 ///
 /// RFC 9110, section 10.2.3; RFC 6585, section 4. During the pause, a request to the origin fails with
-/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request that is redirected to the
-/// origin.
+/// ``HTTPError/TransportFailure/serverBusy(retryAfter:)``, and so does a request that a transport of this
+/// module redirects to the origin.
 package final class RetryAfterInterceptor: Sendable {
     private let time: TimeSource
     private let wallTime: @Sendable () -> Date
