@@ -11,7 +11,7 @@ import MuxKit
 /// ```
 ///
 /// **Concurrent calls.** Sleepers are resumed in the order of their deadlines, and for equal deadlines in the
-/// order of their arrival. All resumed sleepers see the new time.
+/// order of their calls. All resumed sleepers see the new time.
 ///
 /// **Cancellation.** A cancelled sleeper throws `CancellationError` at once.
 ///
@@ -113,7 +113,7 @@ public final class VirtualClock: Clock, Sendable {
         }
     }
 
-    /// Moves the time forward and resumes all sleepers whose deadline has passed; ignores a negative
+    /// Moves the time forward and resumes all sleepers whose deadline is reached; ignores a negative
     /// duration.
     public func advance(by duration: Duration) {
         let due = self.state.withLock { state -> [Sleeper] in

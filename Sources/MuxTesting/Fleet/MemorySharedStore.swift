@@ -16,7 +16,7 @@ import Synchronization
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 public final class MemorySharedStore: Sendable {
-    /// The error of a call that does not reach the store, or whose reply is lost.
+    /// The error of a call that does not reach the store, or that loses the reply.
     public struct Away: ConnectivityError, LocalizedError, CustomStringConvertible {
         /// Makes an error.
         public init() {}
@@ -175,6 +175,8 @@ public final class MemorySharedStore: Sendable {
     }
 
     /// The connection of a machine to the store.
+    ///
+    /// A call that is cancelled during a ``MemorySharedStore/delay`` throws `CancellationError`.
     public final class Connection: MuxSharedStore {
         private let store: MemorySharedStore
         private let id: UInt64

@@ -60,7 +60,8 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     /// Whether a valid claim of the entry exists.
     package func isClaimed(_ name: MuxShared.Name, at now: Moment) -> Bool { self.validClaim(name, at: now) != nil }
 
-    /// The valid claim of the entry; `nil` if no claim exists, or the claim has ended or was invalidated.
+    /// The valid claim of the entry; `nil` without a claim, or if the claim has ended, was invalidated, or
+    /// was granted with other tags.
     private func validClaim(_ name: MuxShared.Name, at now: Moment) -> Claim? {
         guard let claim = self.claims[name.key], now < claim.ends, claim.epochs == self.epochs(of: name) else {
             return nil

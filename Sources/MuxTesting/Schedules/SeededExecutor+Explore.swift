@@ -8,11 +8,12 @@ extension SeededExecutor {
     /// The environment variable `MUX_SCHEDULES=100` multiplies the number of orders by a hundred;
     /// `MUX_SEED=7` runs only the order of seed 7.
     ///
-    /// A failure of an order after an advance of virtual time is not final: the order is repeated with more
-    /// real time for work outside the schedule.
+    /// An error of `body` after an advance of virtual time is not final: the order is repeated with more real
+    /// time for work outside the schedule.
     ///
     /// - Parameters:
-    ///   - count: The number of orders; their seeds are 0, 1, 2 and so on.
+    ///   - count: The number of orders, with the seeds 0, 1, 2 and so on, before `MUX_SCHEDULES` and
+    ///     `MUX_SEED` apply.
     ///   - body: The test, with fresh objects for each order; throws if an expectation fails.
     /// - Returns: The number of executed orders.
     /// - Throws: ``ScheduleError``; `CancellationError` if the task is cancelled.
@@ -57,7 +58,7 @@ extension SeededExecutor {
     /// Runs `body` in the order of one seed, and repeats the order if virtual time may have advanced during
     /// work outside.
     ///
-    /// `grace` is used for the first attempt, and increased after an arrival from outside.
+    /// `grace` is used for the first attempt; after an arrival from outside, `grace` is ``Grace/short``.
     private static func explore(
         seed: UInt64,
         _ grace: inout Grace,
@@ -136,7 +137,8 @@ extension SeededExecutor {
     /// main actor run, in the order of their arrival. Virtual time advances only if no job is ready. Work
     /// outside the schedule is awaited only if its arrival is expected.
     ///
-    /// - Throws: The operation's error; ``ScheduleError/stuck(seed:)`` if the operation never ends.
+    /// - Throws: The operation's error; ``ScheduleError/stuck(seed:)`` if the operation has not ended after a
+    ///   minute, or if no job can become ready.
     package func runWithMainActor(_ operation: @escaping @Sendable @concurrent () async throws -> Void) async throws {
         let (root, outcome) = self.start(operation)
         await withTaskCancellationHandler {
@@ -211,7 +213,8 @@ extension SeededExecutor {
         /// happens, or that the schedule cannot detect.
         case stuck(seed: UInt64)
 
-        /// The operation threw an error after virtual time passed during work outside the schedule.
+        /// The operation threw an error, possibly because virtual time passed during work outside the
+        /// schedule.
         case outside(seed: UInt64, underlying: any Error)
 
         /// `MUX_SEED` or `MUX_SCHEDULES` is not a non-negative integer.
@@ -229,8 +232,8 @@ extension SeededExecutor {
                 """
             case .outside(let seed, let underlying):
                 """
-                MUX_SEED=\(seed): virtual time passed during work that a schedule cannot detect: \(Self.unseen) \
-                The error after the work: \(underlying)
+                MUX_SEED=\(seed): virtual time may have passed during work that a schedule cannot detect: \
+                \(Self.unseen) The error after the work: \(underlying)
                 """
             case .invalidEnvironment(let name, let value):
                 "\(name) is \"\(value)\" in the environment; the value must be a non-negative integer."

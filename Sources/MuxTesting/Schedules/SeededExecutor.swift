@@ -21,8 +21,8 @@ import MuxKit
 /// }
 /// ```
 ///
-/// A failure contains its seed; with `MUX_SEED` set to the seed, only this order is run. `MUX_SCHEDULES`
-/// multiplies the number of orders.
+/// A failure of an order contains the seed; with `MUX_SEED` set to the seed, only this order is run.
+/// `MUX_SCHEDULES` multiplies the number of orders.
 ///
 /// **Scheduled:** the operation, its child tasks, tasks of the library for the operation, and actors without
 /// a custom executor. Virtual time stands still while a job is ready, and then jumps to the next deadline of
@@ -31,14 +31,14 @@ import MuxKit
 /// **Outside the schedule, but awaited:** the main actor, actors with a custom executor (such as the store on
 /// disk), `Task { }`, `Task.yield()` and short work on other threads. Before virtual time passes, such work
 /// gets real time to return: always in ``run(_:)``, and in ``explore(_:_:)`` after the first detection of
-/// such work. The seed does not determine when such work returns.
+/// such work, and in the repetitions of an order. The seed does not determine when such work returns.
 ///
 /// **Not detected:** `Task.sleep` and other clocks (use ``clock``), `URLSession` and other networking (use
 /// ``ScriptedTransport``), timers, and work of more than some tenths of a second on other threads. If such
-/// work outlasts the real time that the run waits, virtual time passes too early or no job arrives: the run
-/// then ends with ``ScheduleError/outside(seed:underlying:)`` or ``ScheduleError/stuck(seed:)`` within two
-/// seconds. While other work blocks the main thread or all threads of the pool, the run waits up to 20
-/// seconds more.
+/// work outlasts the real time that the run waits, virtual time may pass too early: an error of the operation
+/// can then become ``ScheduleError/outside(seed:underlying:)``. If no job arrives, the run ends with
+/// ``ScheduleError/stuck(seed:)`` within two seconds. While other work blocks the main thread or all threads
+/// of the pool, the run waits up to 20 seconds more.
 ///
 /// **Concurrent calls.** The jobs of concurrent calls of ``run(_:)`` run one at a time. Jobs that arrive
 /// between two runs run without a wait for the next run.
@@ -55,10 +55,10 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         package static let short = Grace(duration: .milliseconds(25))
         /// The grace of a single run.
         package static let usual = Grace(duration: .milliseconds(100))
-        /// The grace of the last repetition of a failed run.
+        /// The grace of the last repetition of an order.
         package static let long = Grace(duration: .milliseconds(300))
 
-        /// Whether a failed run with this grace is repeated.
+        /// Whether an order with this grace may be repeated.
         var isRepeated: Bool { self == .none || self == .short }
     }
 
@@ -82,7 +82,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     enum Item: Sendable {
         case job(UnownedJob)
-        /// A closure of ``SeededExecutor/later(_:)``, which runs synchronously.
+        /// A closure of ``SeededExecutor/runBetweenJobs(_:)``, which runs synchronously.
         case action(@Sendable () -> Void)
     }
 
@@ -117,9 +117,10 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         /// Whether the driver waits for an arrival.
         var isIdle = false
         /// The identity of the thread or main queue that runs the steps (``SeededExecutor/place``); `nil`
-        /// between runs.
+        /// while no steps run.
         var driver: ObjectIdentifier?
-        /// The value of `visits.jumps` at the last run of each task on this executor, by the task's address.
+        /// The value of `visits.jumps` at the last run of each task in this run of the executor, by the
+        /// task's address.
         var lastRun: [UInt: Int] = [:]
         var visits = Visits()
         var steps = 0
@@ -181,7 +182,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// A hash of the order so far.
     public var fingerprint: UInt64 { self.state.withLock { $0.digest.value } }
 
-    /// The counts of the last run.
+    /// The counts of the current or last run.
     package var visits: Visits { self.state.withLock { $0.visits } }
 
     /// Returns a random number determined by the seed, for decisions of the operation.
@@ -204,7 +205,8 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// - Returns: The result of the operation.
     /// - Throws: The operation's error; ``ScheduleError/outside(seed:underlying:)`` if an advance of virtual
     ///   time during work outside the schedule may have caused the error; ``ScheduleError/stuck(seed:)`` if
-    ///   the operation never ends.
+    ///   the operation waits, and no job arrives for too long. An operation whose jobs or timers repeat
+    ///   without end does not return.
     public func run<Success: Sendable>(
         _ operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async throws -> Success {
@@ -232,7 +234,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         }
     }
 
-    /// Runs `operation` and returns its result or error.
+    /// Runs `operation` and returns its result or error; ``ScheduleError/stuck(seed:)`` as for ``run(_:)``.
     package func outcome<Success: Sendable>(
         of operation: @escaping @Sendable @concurrent () async throws -> Success
     ) async -> Result<Success, any Error> {
@@ -352,7 +354,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         if budget <= .zero { duration = duration / 12 }
         let start = ContinuousClock.now
         guard !self.awaitArrival(duration) else { return false }
-        // A run that fails after a short wait is repeated.
+        // A run that fails after a short wait may be repeated.
         var limit = self.grace.isRepeated ? min(duration * 4, turns) : turns
         let former = limit
         defer { turns -= former - limit }
