@@ -7,7 +7,7 @@ import MuxKit
 /// recently used files are removed, even if a stored response names such a file. A response without its file
 /// is a miss.
 ///
-/// **On disk.** Each session has a subfolder, named `bodies-` and the session's epoch. The first use in a
+/// **On disk.** Each session has a subfolder, named `bodies-` and the session's epoch. The first opening in a
 /// session removes the subfolders of other sessions. If the name of the folder is a digest, the folder also
 /// has a file `owner` with the full name.
 final class BodyFolder: Sendable {
@@ -64,6 +64,8 @@ final class BodyFolder: Sendable {
     private let fileSystem: CheckedFileSystem
     private let state = Locked(State())
     /// The highest epoch that was opened; the lock is held while folders are created and removed.
+    ///
+    /// Lock order: this lock first, then the lock of ``state``.
     private let lastEpoch = Locked(UInt64(0))
 
     /// Whether `text` can be the name of a file of this folder.
@@ -77,7 +79,6 @@ final class BodyFolder: Sendable {
         self.fileSystem = CheckedFileSystem(fileSystem, for: folder, problems: problems)
     }
 
-    /// The path of the folder.
     var root: String { self.folder.path }
 
     // MARK: - Sessions

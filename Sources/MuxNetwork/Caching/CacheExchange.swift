@@ -197,7 +197,6 @@ struct CacheExchange: Sendable {
         return .rest(of: completed, rest)
     }
 
-    /// The response to store, before its body arrives; `nil` if the response may not be stored.
     private func stored(_ reply: HTTPReply, _ sent: Sending, isRest: Bool = false) -> StoredResponse? {
         let now = self.cache.now
         var response = StoredResponse(
@@ -212,7 +211,6 @@ struct CacheExchange: Sendable {
         return response
     }
 
-    /// A stored response, updated by a 304 or by a response to HEAD.
     private func validated(_ stored: StoredResponse, by reply: HTTPReply, _ sent: Sending) -> StoredResponse {
         let now = self.cache.now
         var validated = stored.validated(

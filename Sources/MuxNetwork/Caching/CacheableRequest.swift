@@ -255,7 +255,6 @@ extension CacheableRequest {
     /// The resource of `reply`; after a redirection inside the transport, another resource than ``resource``.
     func resource(of reply: HTTPReply) -> String { reply.url.flatMap { HTTPResourceName($0)?.text } ?? self.resource }
 
-    /// Whether the request is for a range.
     var isForRange: Bool { if case .range = self.kind { true } else { false } }
 
     /// Whether the request permits the storage of `reply` as the response to a later GET.

@@ -128,8 +128,9 @@ final class CachingSink: AttemptSink {
             } else if spool == nil {
                 await self.exchange.supersede(by: head, self.sent)
             }
-            // Before the body: waiters need not wait for a response that is not stored. An update by a HEAD
-            // response is stored later, and a flight that has ended stores nothing.
+            // The flight ends before the body, because waiters need not wait for a response that is not
+            // stored. A response to HEAD may update a stored response later, and a flight that has ended
+            // stores nothing.
             if spool == nil, !self.exchange.describes { self.exchange.endUnstored(head) }
             try await self.pass(head, HTTPCacheStatus(forward: self.exchange.reason), spool)
         case .rest(let stored, _):

@@ -1,11 +1,10 @@
 import Foundation
 import MuxKit
 
-/// The `Vary` fields and the validator of a cached value, which can be encoded as a string: RFC 9111, section
-/// 4.1.
+/// The `Vary` fields and the validator of a cached value: RFC 9111, section 4.1.
 ///
-/// The string contains the validator, and for a variant with `Vary` fields the names of the fields and a
-/// digest of their values.
+/// The stored ``text`` contains the validator, the names of the `Vary` fields, if any, and a digest of the
+/// values of the fields.
 struct HTTPVariant: Sendable, Equatable {
     let validator: HTTPValidator?
     /// The fields in `Vary`, without `Accept-Encoding` unless the request sets the field.

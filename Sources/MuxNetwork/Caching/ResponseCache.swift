@@ -239,8 +239,8 @@ final class ResponseCache: SessionCounter {
                 case .output(let landed):
                     waits += 1
                     if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
-                    // After the first two results, another shared exchange would hardly help: the request
-                    // joins no further exchange.
+                    // After `notShared`, or a selected response that is not usable, another shared exchange
+                    // would hardly help: the request joins no further exchange.
                     switch landed {
                     case .notShared: waits = .max - 1
                     case .stored(let response) where response.isSelected(by: request.selectingFields): waits = .max - 1

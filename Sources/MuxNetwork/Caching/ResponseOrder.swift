@@ -196,7 +196,6 @@ struct RunningExchanges: Sendable {
         } ?? false
     }
 
-    /// The number of recorded responses of a URL.
     func recordedCount(of resource: String) -> Int { self.superseding[resource]?.count ?? 0 }
 
     /// The number of URLs with a running exchange.

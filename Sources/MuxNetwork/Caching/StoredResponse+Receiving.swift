@@ -35,9 +35,9 @@ extension StoredResponse {
         guard !request.control.noStore, request.permitsStorage(of: reply),
             request.resource(of: reply) == request.resource
         else { return nil }
-        // A 401 and a neutral response are about the request, not the resource: not stored, even with a
-        // lifetime. Unlike a neutral response, a 401 replaces a stored response: access to the resource has
-        // ended.
+        // A 401 and a neutral response (``SupersedingResponse/isNeutral(_:)``) do not describe the resource,
+        // and are not stored, even with a lifetime. Unlike a neutral response, a 401 replaces a stored
+        // response: access to the resource has ended.
         guard reply.status != 401, !SupersedingResponse.isNeutral(reply), reply.status != 304,
             let names = Self.storedNames(reply.headers)
         else { return nil }

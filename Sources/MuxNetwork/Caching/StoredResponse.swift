@@ -337,14 +337,12 @@ struct StoredResponses: Sendable {
         return (gone, isMarked || !gone.isEmpty)
     }
 
-    /// Changes each stored response.
     mutating func update(_ change: (inout StoredResponse) -> Void) {
         for index in self.responses.indices { change(&self.responses[index]) }
     }
 
     mutating func remove(_ response: StoredResponse) { self.responses.removeAll { $0 == response } }
 
-    /// The approximate cost in memory, in bytes.
     var memoryCost: Int { self.responses.reduce(0) { $0 + $1.memoryCost } }
 }
 

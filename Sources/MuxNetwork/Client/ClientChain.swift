@@ -126,7 +126,7 @@ struct ClientChain: Sendable {
     }
 }
 
-/// Adds the token of an authenticator to calls, and renews a refused token.
+/// Adds the token of an authenticator to calls, and reports a refused token to the authenticator once.
 final class TokenStep: CallSteps {
     /// Whether the tokens belong to one session or runner, so that the cache uses stored responses without a
     /// token.
@@ -218,9 +218,9 @@ private final class AuthenticatorRegistry: Sendable {
     static let shared = AuthenticatorRegistry()
     private let state = Locked(State())
 
-    /// The identity of an authenticator.
+    /// The identity of an authenticator: constant for an actor, such as a runner.
     ///
-    /// Constant for an actor, such as a runner; any other authenticator gets a new identity from each call.
+    /// Any other authenticator gets a new identity from each call.
     func identity(of authenticator: any HTTPAuthenticator) -> AuthenticatorIdentity {
         let runner = authenticator as? any Actor
         // Released outside the lock: each reference may be the last.

@@ -10,7 +10,6 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
     /// An entry.
     package struct Held: Hashable, Sendable {
         package var content: Content
-        /// The time of the fetch.
         package var fetchedAt: Moment
         /// The epochs of the scopes at the grant of the entry's claim.
         fileprivate var epochs: [MuxShared.Scope: UInt64]
@@ -18,7 +17,6 @@ package struct SharedLedger<Content: Hashable & Sendable>: Hashable, Sendable {
 
     /// A claim: the exclusive right to put an entry.
     private struct Claim: Hashable {
-        /// Identifies the claim.
         var nonce: UInt64
         /// The claim is valid before this time.
         var ends: Moment

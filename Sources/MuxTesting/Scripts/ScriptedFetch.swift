@@ -100,7 +100,6 @@ package struct ScriptEnded: Error, Sendable, Hashable, LocalizedError, CustomStr
     /// The number of the call without an outcome, counted from 1.
     package var call: Int
 
-    /// Makes an error for call number `call`.
     package init(call: Int) { self.call = call }
 
     /// A text for the test's log.
