@@ -58,7 +58,7 @@ struct CacheExchange: Sendable {
                 if case HTTPError.authentication? = error as? HTTPError {
                     // The waiters may have other tokens.
                     landed = .notShared
-                } else if !caching.sinkFailed, !Self.concernsCaller(error) {
+                } else if !caching.hasSinkFailed, !Self.concernsCaller(error) {
                     landed = .unavailable(error)
                 }
                 self.cache.tell(.fetchFailed, because: MuxEvent.Reason(of: error))
@@ -117,7 +117,7 @@ struct CacheExchange: Sendable {
         if caching.hasSent, !self.request.call.method.isSafe, !self.request.call.isQuery {
             await self.cache.invalidate(self.request.resource, by: self.name)
         }
-        guard !caching.sinkFailed, !caching.hasForwarded else { throw error }
+        guard !caching.hasSinkFailed, !caching.hasForwarded else { throw error }
         return try await self.cache.deliverUnreached(self.forward, error, to: self.request, into: sink)
     }
 
@@ -226,7 +226,7 @@ struct CacheExchange: Sendable {
 
     var reason: HTTPCacheStatus.Forward { self.forward.reason }
     /// Whether the response to HEAD is compared with a stored response: RFC 9111, section 4.3.5.
-    var describes: Bool { self.forward.storedToCompare != nil }
+    var isComparedWithStored: Bool { self.forward.storedToCompare != nil }
 
     /// A spool for the body of `reply`: in memory only if the response depends on credentials.
     nonisolated(nonsending) func spool(for reply: HTTPReply) async -> BodySpool? {

@@ -104,7 +104,7 @@ final class CachingSink: AttemptSink {
     private var sent: CacheExchange.Sending { self.state.withLock { $0.sent } }
 
     var hasForwarded: Bool { self.state.withLock { $0.head != nil } }
-    var sinkFailed: Bool { self.sink.failure != nil }
+    var hasSinkFailed: Bool { self.sink.failure != nil }
 
     var asksAgain: Bool {
         self.state.withLock { state in
@@ -131,7 +131,7 @@ final class CachingSink: AttemptSink {
             // The flight ends before the body, because waiters need not wait for a response that is not
             // stored. A response to HEAD may update a stored response later, and a flight that has ended
             // stores nothing.
-            if spool == nil, !self.exchange.describes { self.exchange.endUnstored(head) }
+            if spool == nil, !self.exchange.isComparedWithStored { self.exchange.endUnstored(head) }
             try await self.pass(head, HTTPCacheStatus(forward: self.exchange.reason), spool)
         case .rest(let stored, _):
             guard case .memory(let data) = stored.body else { throw UnusableResponse() }
@@ -217,7 +217,9 @@ final class CachingSink: AttemptSink {
             return .validated(response, status)
         case .response(let response):
             // A response to HEAD that clears the cache does not update a stored response.
-            if !(state.hasCleared && self.exchange.describes) { await self.exchange.applyEffects(head, self.sent) }
+            if !(state.hasCleared && self.exchange.isComparedWithStored) {
+                await self.exchange.applyEffects(head, self.sent)
+            }
             return Self.forwarded(state, head, await self.storeResponse(response, state.spool, head))
         case .rest(let stored, let rest):
             guard let rest = await self.responseWithBody(rest, state.spool) else {

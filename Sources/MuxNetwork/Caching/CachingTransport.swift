@@ -139,7 +139,7 @@ public final class CachingTransport: HTTPTransport {
     }
 
     /// ``ownCache``, otherwise all caches; if no request has made a cache, the cache without an account.
-    private var all: [ResponseCache] {
+    private var allCaches: [ResponseCache] {
         let made = self.ownCache == nil ? self.caches.withLock(\.self) : []
         return made.isEmpty ? [self.cache(in: nil)] : made
     }
@@ -147,7 +147,7 @@ public final class CachingTransport: HTTPTransport {
     /// The counts since the cache was made: hits, requests to the server, and requests that shared an
     /// exchange.
     public var statistics: MuxRepository.Statistics {
-        self.all.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
+        self.allCaches.reduce(MuxRepository.Statistics()) { $0 + $1.statistics }
     }
 
     /// Removes all stored responses of a URL.
@@ -157,7 +157,7 @@ public final class CachingTransport: HTTPTransport {
     /// - Parameter url: The URL; the fragment is ignored.
     public func clear(_ url: URL) async {
         guard let name = HTTPResourceName(url) else { return }
-        for cache in self.all { await cache.remove(name.text) }
+        for cache in self.allCaches { await cache.remove(name.text) }
     }
 
     /// Removes all stored responses.
@@ -169,7 +169,7 @@ public final class CachingTransport: HTTPTransport {
     @discardableResult
     public func clear() async -> MuxRepository.ClearReport {
         var report = MuxRepository.ClearReport()
-        for cache in self.all { report.failures += await cache.removeAll().failures }
+        for cache in self.allCaches { report.failures += await cache.removeAll().failures }
         return report
     }
 
@@ -196,7 +196,7 @@ public final class CachingTransport: HTTPTransport {
     /// The numbers of waiting callers, of running exchanges or their URLs, and of names with a flight: zero
     /// at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
-        self.all.reduce((0, 0, 0)) { sum, cache in
+        self.allCaches.reduce((0, 0, 0)) { sum, cache in
             let occupancy = cache.engine.occupancy
             // A flight may end before its exchange.
             let tasks = max(occupancy.tasks, cache.runningExchanges.withLock(\.count))

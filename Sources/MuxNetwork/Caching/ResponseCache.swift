@@ -16,7 +16,7 @@ final class ResponseCache: SessionCounter {
         /// fields, and for an exchange that is not shared.
         let variant: String
         /// A unique number for an exchange that is not shared; otherwise 0.
-        var own: UInt64 = 0
+        var uniqueNumber: UInt64 = 0
         /// The session number of the calls: `HTTPExchange.Limits.session`.
         let session: UInt64
     }
@@ -218,7 +218,7 @@ final class ResponseCache: SessionCounter {
                 let name = FlightName(
                     resource: request.resource,
                     variant: isShared ? request.flightVariant(stored) : "",
-                    own: isShared ? 0 : self.engine.nextID(),
+                    uniqueNumber: isShared ? 0 : self.engine.nextID(),
                     session: limits.session
                 )
                 let landing = try await self.enter(name, limits, counts: !isCounted)

@@ -114,8 +114,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         /// The number of jobs that were announced by ``SeededExecutor/announceArrival()`` and have not
         /// arrived.
         var awaited = 0
-        /// Whether the driver waits for an arrival.
-        var isIdle = false
+        var isDriverWaiting = false
         /// The identity of the thread or main queue that runs the steps (``SeededExecutor/place``); `nil`
         /// while no steps run.
         var driver: ObjectIdentifier?
@@ -330,13 +329,13 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// - Returns: `false` if the limit was reached.
     private func awaitArrival(_ limit: Duration) -> Bool {
         let isThere = self.state.withLock { state -> Bool in
-            state.isIdle = state.arrived.isEmpty
-            return !state.isIdle
+            state.isDriverWaiting = state.arrived.isEmpty
+            return !state.isDriverWaiting
         }
         if isThere { return true }
         let result = self.arrivals.wait(timeout: .now() + limit.secondsValue)
         return self.state.withLock { state in
-            state.isIdle = false
+            state.isDriverWaiting = false
             return result == .success || !state.arrived.isEmpty
         }
     }
@@ -372,7 +371,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         let end = start + limit
         let echo = DispatchSemaphore(value: 0)
         // The signal follows two round trips through the main queue, a global queue and the cooperative pool.
-        Self.call { Self.call { echo.signal() } }
+        Self.callAfterRoundTrip { Self.callAfterRoundTrip { echo.signal() } }
         defer { limit = max(.zero, limit - (ContinuousClock.now - start)) }
         // A short wait first; usually sufficient.
         var pause = Duration.milliseconds(2)
@@ -384,7 +383,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     }
 
     /// Calls `next` after one round trip through the main queue, a global queue and the cooperative pool.
-    private static func call(_ next: @escaping @Sendable () -> Void) {
+    private static func callAfterRoundTrip(_ next: @escaping @Sendable () -> Void) {
         DispatchQueue.main.async { DispatchQueue.global().async { TaskLauncher()(name: "mux.seeded.echo") { next() } } }
     }
 
@@ -437,7 +436,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 
     private func take(_ item: Item) {
         let place = Self.place
-        let (wasIdle, needsDrain) = self.state.withLock { state -> (Bool, Bool) in
+        let (wasDriverWaiting, needsDrain) = self.state.withLock { state -> (Bool, Bool) in
             if state.driver == place {
                 state.awaited = max(0, state.awaited - 1)
                 state.items.append(item)
@@ -448,10 +447,10 @@ public final class SeededExecutor: TaskExecutor, Sendable {
             }
             let needsDrain = state.phase == .idle
             if needsDrain { state.phase = .draining }
-            defer { state.isIdle = false }
-            return (state.isIdle, needsDrain)
+            defer { state.isDriverWaiting = false }
+            return (state.isDriverWaiting, needsDrain)
         }
-        if wasIdle { self.arrivals.signal() }
+        if wasDriverWaiting { self.arrivals.signal() }
         if needsDrain { self.queue.async { self.drain() } }
     }
 
