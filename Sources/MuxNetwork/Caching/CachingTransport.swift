@@ -9,15 +9,15 @@ public import MuxKit
 ///
 /// The cache obeys these rules:
 ///
-/// - A fresh response is returned without a request, unless the `Cache-Control` of the request forbids the
-///   use.
+/// - A fresh response is returned without a request, if the `Cache-Control` of the request permits the use.
 /// - A stale response with an `ETag` or a `Last-Modified` is validated with the server, and returned if
 ///   unchanged.
 /// - `Vary` separates variants.
 /// - A range can be cut from a stored response.
-/// - A request with an unsafe method, such as POST, marks the stored responses of the URL for validation, if
-///   the status is from 200 to 399, or if the request may have reached the server and no response arrives. A
-///   POST of a client's multiplexer marks no response.
+/// - After a request with an unsafe method, such as POST, the stored responses of the URL require validation,
+///   if the status is from 200 to 399, or if the request may have reached the server and no response arrives.
+///   A POST of a client's multiplexer has no such effect.
+/// - Directives in the `Cache-Control` of a request are obeyed.
 /// - RFC 5861 defines the use of a stale response during its revalidation, or in place of an error.
 ///
 /// ``HTTPResponse/cacheStatus`` reports the cache's handling of a request.
@@ -94,10 +94,10 @@ public final class CachingTransport: HTTPTransport {
     ///     responses. With `nil`, the default, the cache uses the repository of the authenticator of each
     ///     ``HTTPClient`` or ``AsyncMedia`` with this cache, even if the cache is inside other transports:
     ///     the accounts of several repositories share no responses. Without a repository of an authenticator,
-    ///     the cache uses the shared repository. If the cache has a repository, or a
-    ///     ``Configuration/cacheKey`` and a ``Configuration/directory``, requests for an account in another
-    ///     repository fail with `MuxError.repositoryMismatch`: the sign-out of the account would not remove
-    ///     the responses.
+    ///     the cache uses the shared repository. If the cache has a repository, or if the caches of two
+    ///     repositories would use the same folder (``Configuration/directory``), requests for an account in
+    ///     the other repository fail with `MuxError.repositoryMismatch`: the sign-out of the account would
+    ///     not remove the responses.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Configuration = .init(),
@@ -152,7 +152,7 @@ public final class CachingTransport: HTTPTransport {
 
     /// Removes all stored responses of a URL.
     ///
-    /// A request that began before this call gets its response, which is not stored.
+    /// A running exchange with the server continues, but the response is not stored.
     ///
     /// - Parameter url: The URL; the fragment is ignored.
     public func clear(_ url: URL) async {
@@ -162,7 +162,7 @@ public final class CachingTransport: HTTPTransport {
 
     /// Removes all stored responses.
     ///
-    /// A request that began before this call gets its response, which is not stored.
+    /// A running exchange with the server continues, but the response is not stored.
     ///
     /// - Returns: The failures. Files that could not be removed are no longer used. The next save removes the
     ///   remaining entries. The next request to the server removes the remaining files of long bodies.

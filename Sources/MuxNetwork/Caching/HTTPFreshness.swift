@@ -4,13 +4,13 @@ package import Foundation
 ///
 /// The property names are keys on disk: after a rename, stored responses lose the value or are unreadable.
 package struct HTTPFreshness: Sendable, Equatable, Codable {
-    /// Whether the value may be cached; if `false`, all other properties have their initial values.
+    /// Whether the value may be cached.
     package var isKept = true
     /// The age of the value at the arrival (RFC 9111, section 4.2.3).
     package var age = Duration.zero
     /// Whether a stale value requires validation before reuse, even in place of an error.
     package var mustRevalidate = false
-    /// The remaining lifetime at the arrival; `nil` without information from the server.
+    /// The remaining lifetime at the arrival; `nil` if unknown.
     package var timeToLive: Duration?
     /// The excess of the age over the lifetime at the arrival; the whole age if the lifetime is unknown.
     ///
@@ -73,7 +73,7 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     ///     with the status 206 counts as not kept. A 304 is evaluated by its own fields only.
     ///   - heuristicLimit: The maximum heuristic lifetime, which is derived from `Last-Modified` if the
     ///     server sent no lifetime.
-    /// - Returns: The freshness.
+    /// - Returns: The freshness; without lifetimes and a validator if ``isKept`` is `false`.
     package static func of(_ response: Response, heuristicLimit: Duration) -> HTTPFreshness {
         let control = HTTPCacheControl(response.headers[.cacheControl])
         var freshness = HTTPFreshness()

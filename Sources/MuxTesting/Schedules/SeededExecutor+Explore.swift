@@ -8,8 +8,8 @@ extension SeededExecutor {
     /// The environment variable `MUX_SCHEDULES=100` multiplies the number of orders by a hundred;
     /// `MUX_SEED=7` runs only the order of seed 7.
     ///
-    /// An error of `body` after an advance of virtual time is not final: the order is repeated with more real
-    /// time for work outside the schedule.
+    /// An error of `body` after an advance of virtual time is not final at once: the order is repeated with
+    /// more real time for work outside the schedule.
     ///
     /// - Parameters:
     ///   - count: The number of orders, with the seeds 0, 1, 2 and so on, before `MUX_SCHEDULES` and
