@@ -225,6 +225,8 @@ final class CachingSink: AttemptSink {
             guard let rest = await self.responseWithBody(rest, state.spool) else {
                 return Self.forwarded(state, head, nil)
             }
+            // No limit: ``ResponseCache/perform(_:_:into:)`` completes only parts of a content that fits in
+            // memory.
             guard !state.hasCleared, let whole = stored.combined(with: rest, limit: .max) else {
                 await self.exchange.drop(rest)
                 return Self.forwarded(state, head, nil)

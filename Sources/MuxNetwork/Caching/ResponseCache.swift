@@ -182,6 +182,7 @@ final class ResponseCache: SessionCounter {
         // response is not stored.
         if let session, !session.isCurrent { limits.session = .max }
         var waits = 0
+        // `false` after a missing file: the request then uses no response with a file, so the loop ends.
         var hasFiles = true
         // Each request counts at most once as a hit, a join or a miss, even if the loop repeats. Requests of
         // kind `.other` are not counted.
@@ -240,7 +241,8 @@ final class ResponseCache: SessionCounter {
                     waits += 1
                     if let reply = try await self.share(landed, request, forward, into: sink) { return reply }
                     // After `notShared`, or a selected response that is not usable, another shared exchange
-                    // would hardly help: the request joins no further exchange.
+                    // would hardly help: the request joins no further exchange. A later `+= 1` must not
+                    // overflow.
                     switch landed {
                     case .notShared: waits = .max - 1
                     case .stored(let response) where response.isSelected(by: request.selectingFields): waits = .max - 1

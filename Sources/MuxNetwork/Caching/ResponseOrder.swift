@@ -11,7 +11,7 @@ struct ResponseOrder: Sendable, Equatable {
         case newer
         /// The stored response remains.
         case older
-        /// The response has an earlier `Date`, but the request was sent after the stored response was complete.
+        /// The response has an earlier `Date`, but the request was sent after the end of the stored response.
         ///
         /// Only the server can decide between the two responses.
         case disputed
