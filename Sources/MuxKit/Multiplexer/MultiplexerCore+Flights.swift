@@ -45,6 +45,8 @@ extension MultiplexerCore {
     }
 
     /// Fetches, and ends the flight, after a look-up that found `loaded` and got `claim`.
+    ///
+    /// A flight that is cancelled ends without a fetch.
     @inlinable
     @inline(__always)
     func fetchAndLand(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?, _ claim: FetchClaim?) async {
@@ -84,7 +86,7 @@ extension MultiplexerCore {
         await self.share(fetched, key, flight, beginning, claim, shared)
     }
 
-    /// Puts a fetched value in the shared store, then ends the flight.
+    /// Puts a fetched value in the shared store, if the store may have the value, then ends the flight.
     @usableFromInline
     func share(
         _ fetched: Fetched<Value>,
@@ -101,7 +103,10 @@ extension MultiplexerCore {
         self.landValue(fetched, entry, key, flight, beginning, outcome)
     }
 
-    /// Begins the fetch of a flight; `nil` if the flight has ended or is cancelled.
+    /// Begins the fetch of a flight.
+    ///
+    /// - Returns: The start of the fetch; `nil` if the flight has ended. A cancelled flight ends in this
+    ///   call.
     @inlinable
     @inline(never)
     func beginFetch(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?) -> Beginning? {
@@ -167,11 +172,13 @@ extension MultiplexerCore {
         let isOther = self.hasSelection && self.memory.isOtherVariant(key)
         // A change that begins during the fetch fences the flight.
         let changes = beginning.hasChanges ? self.memory.changes(of: key, on: entry) : nil
+        // `isKept`: whether the response was permitted to replace the entry, or to remove the entry without a
+        // successor.
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var work: State.PendingWork?
-        // Without a condition, no further flight can start, so the time is unnecessary. An entry with an
-        // outdated condition starts another flight, and the time limit of this flight needs the exact time.
+        // With an outdated condition, `land` may start another flight, whose deadline needs the exact time.
+        // Otherwise no flight can start, and any time will do, without a look at the clock.
         self.engine.land(flight, of: key, failed: false, at: entry.condition == nil ? entry.fetchedAt : nil) {
             $0.noteFailedCondition(entry.condition, of: key)
         } settle: { state, hasNoFence in
@@ -281,7 +288,7 @@ extension MultiplexerCore {
         self.memory.release(work)
     }
 
-    /// Fetches with the retries of the policy; throws the error of the last attempt.
+    /// Fetches with the retries of the policy; for the errors, see ``RetryLoop/runPlainly(_:)``.
     @inlinable
     func fetchWithRetries(_ key: Key, _ before: FetchedBefore<Value>?) async throws -> Fetched<Value> {
         guard let policy = self.policy.retry else { return try await self.fetch(key, before) }
@@ -318,7 +325,8 @@ extension MultiplexerCore {
     /// A flight to start, with its key.
     @usableFromInline typealias KeyedLaunch = (key: Key, launch: Launch)
 
-    /// Starts flights; several flights of entries on disk start in portions, with one read for each portion.
+    /// Starts flights; with a disk, several flights start in portions, and one call of the store reads the
+    /// entries of a portion.
     @inlinable
     func launch(_ launches: [KeyedLaunch]) {
         guard case .disk(let disk) = self.backing, launches.count > 1 else {
@@ -334,8 +342,8 @@ extension MultiplexerCore {
 
     /// Starts `work` in one task for all flights of a portion.
     ///
-    /// If the priority of any flight is escalated, the task is escalated, too. The cancellation of a flight
-    /// does not cancel the task.
+    /// An escalation of a flight without a separate task escalates this task. The cancellation of a flight
+    /// does not cancel this task.
     @usableFromInline
     func startLoading(_ portion: [KeyedLaunch], _ work: @escaping @Sendable @concurrent () async -> Void) {
         let task = self.repository.spawn(
@@ -349,8 +357,8 @@ extension MultiplexerCore {
 
     /// Reads the entries of flights from disk in one call, then ends or starts each flight.
     ///
-    /// A small entry is decoded in the current task: if all callers get the entry, the flight ends without a
-    /// separate task. All other flights start, each in a separate task.
+    /// A small entry is decoded in the current task. If the flight is then over, the flight needs no separate
+    /// task. Each other flight starts in a separate task.
     @inlinable
     func begin(_ portion: [KeyedLaunch], _ disk: DiskBacking<Slots>) async {
         let looks = disk.statesBeforeRead(of: portion.map(\.key))

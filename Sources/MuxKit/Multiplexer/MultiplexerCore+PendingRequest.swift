@@ -20,11 +20,10 @@ extension MultiplexerCore {
         @usableFromInline let key: Key
         /// The options of the caller; `nil` for default options.
         @usableFromInline let givenOptions: BoxedOptions?
-        /// Whether the request excludes entries in memory, on disk and in a shared store, in addition to the
-        /// limits of ``givenOptions``.
+        /// Whether the request must not use a stored entry, in addition to the limits of ``givenOptions``.
         @usableFromInline let excludesStored = Atomic(false)
         @usableFromInline let ticket: Ticket
-        /// Whether the flight continues to its end even if all callers leave.
+        /// Whether the flight must finish; see ``FlightEngine/Options/linger``.
         @usableFromInline let mustFinish: Bool
         /// The cleanup after a wait for this request alone.
         @usableFromInline let cleanup = AtomicLazyReference<FlightWaiter.WaitCleanup>()
@@ -79,16 +78,17 @@ extension MultiplexerCore {
             if let cleanup { _ = self.cleanup.storeIfNil(cleanup) }
         }
 
-        /// Resumes the caller with an entry, possibly with a renewal in the background, or with a remembered
-        /// failure in memory; otherwise joins or starts the key's flight.
+        /// Resumes the caller at once, or joins or starts the key's flight.
+        ///
+        /// After an entry that is due for a renewal, a flight starts without the caller.
         ///
         /// - Parameters:
         ///   - waiter: The waiter of the caller.
         ///   - mayBeginHere: Whether the flight may begin on the caller's thread.
         ///   - isAlone: Whether this call applies the wait limit; `false` if the caller of this method
         ///     applies one wait limit to several requests.
-        ///   - gather: Receives a new flight, which the caller of this method then starts; `nil` to start the
-        ///     flight in this call.
+        ///   - gather: Receives a new flight for which the caller waits; the caller of this method then
+        ///     starts the flight. `nil` to start the flight in this call.
         /// - Returns: The cleanup after the wait; `nil` if the wait needs no cleanup.
         @inlinable @inline(never)
         func arrive(
@@ -175,7 +175,7 @@ extension MultiplexerCore {
         }
     }
 
-    /// The results of simultaneous requests for `keys`, in the order of the keys.
+    /// The results of requests for `keys`, in the order of the keys.
     ///
     /// One task waits for at most ``flightsAtOnce`` flights at a time. If `options` have a wait limit, the
     /// task waits for all flights at the same time. A cache-only request starts no flight; see

@@ -40,10 +40,10 @@ extension MultiplexerCore: SessionParticipant {
 
     /// Ends the session of `user` in memory.
     ///
-    /// - Returns: A closure that resumes the user's waiting callers, to be called once; `nil` if the keys do
-    ///   not belong to users of the user's group.
-    /// - Complexity: O(*n*) in the number of the user's entries, and of all running fetches, followed keys
-    ///   and changed keys.
+    /// - Returns: A closure that resumes the user's waiting callers and notifies watchers, to be called once;
+    ///   `nil` if the keys do not belong to users of the user's group.
+    /// - Complexity: O(*n* log *n*) in the number of the user's entries, and of all running fetches, followed
+    ///   keys and changed keys.
     package func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)? {
         guard let users, users.are(of: user.group) else { return nil }
         let ((keys, former, work), resumeWaiters) = self.engine.dismissCallers(cancelling: true) {
@@ -125,7 +125,8 @@ extension MultiplexerCore: SessionParticipant {
     ///   - key: The key.
     ///   - alsoOnDisk: Whether a removal on disk follows.
     ///   - endsRequests: See ``clear(_:endsRequests:)``.
-    ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only changes of an outbox stay.
+    ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only uncommitted changes of an
+    ///     outbox stay.
     func forget(_ key: Key, alsoOnDisk: Bool, endsRequests: Bool, keepsChanges: Bool = false) {
         let former = self.engine.fence(key, answering: endsRequests ? MuxError.cleared : nil) { state in
             state.discardCount &+= 1
@@ -139,7 +140,7 @@ extension MultiplexerCore: SessionParticipant {
         self.memory.releaseEvicted()
     }
 
-    /// Removes all entries from memory; values of running fetches are not kept.
+    /// Removes all entries from memory, and fences all flights.
     ///
     /// - Parameters:
     ///   - error: The error for waiting callers; `nil` if the callers wait for the outcome of their fetch.
@@ -232,9 +233,9 @@ extension MultiplexerCore: SessionParticipant {
         }
         switch change {
         case .invalidated(let scope):
-            // The cause of an invalidation of a tag or of everything may be a clear or a sign-out, so changes
-            // are removed, except changes of an outbox, even if the cause is a refresh by tags. After any
-            // other invalidation, such as a refresh or a clear of one entry, all uncommitted changes stay.
+            // An invalidation of a tag or of everything may come from a clear or a sign-out: only uncommitted
+            // changes of an outbox stay, even after a refresh by tags. After any other invalidation, all
+            // uncommitted changes stay.
             let keepsChanges = if case .tag = scope { false } else { scope != .everything }
             guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }

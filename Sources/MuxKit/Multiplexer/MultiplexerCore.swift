@@ -7,7 +7,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline package typealias Value = Slots.Value
     @usableFromInline typealias State = SlotState<Slots>
 
-    /// The slots, the waiters and the statistics.
     @usableFromInline let memory: SlotMemory<Slots>
     @usableFromInline let backing: Backing<Slots>
     /// The engine of ``memory``.
@@ -18,18 +17,17 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let fetch: FetchFunction<Key, Value>
     /// The fetch closure, if it returns a plain value and the policy has no retries; otherwise `nil`.
     @usableFromInline let plainFetch: (@Sendable @concurrent (Key) async throws -> Value)?
-    /// Whether entries are selected by more than their keys.
+    /// Whether the selection of an entry may depend on more than the key (``EntrySelection``).
     @usableFromInline let hasSelection: Bool
     /// The users of the keys; `nil` if the keys belong to no users of a ``MuxSessions``.
     let users: UsersOfKeys<Key>?
     package let handsOutTokens: Bool
-    /// The multiplexer's number in the repository.
-    ///
-    /// The repository includes the multiplexer in sign-outs from the initialiser to the `deinit`.
+    /// The multiplexer's number in the repository, for the removal by `deinit`.
     private let order = Atomic<UInt64>(0)
     @usableFromInline let coarseClock: CoarseClock
-    /// The maximum number of simultaneous flights of a request for many keys without a wait limit, which
-    /// limits the memory.
+    /// The maximum number of flights for which a request for many keys waits at a time.
+    ///
+    /// Limits the memory; does not apply to a request with a wait limit.
     @usableFromInline let flightsAtOnce: Int
     /// Whether flights run code that is specialised for the type of the value.
     @usableFromInline let hasSpecialisedFlights = Atomic(false)
@@ -113,7 +111,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.hasSpecialisedFlights.store(true, ordering: .relaxed)
     }
 
-    /// The fresh value in memory; `nil` without a fresh value, or if the value may be due for a renewal.
+    /// The value in memory, if a hit; see ``SlotStorage/hit(_:at:youngerThan:)``.
     ///
     /// Inlined into the caller's module and specialised there, which makes a hit cheap.
     @inlinable
@@ -123,13 +121,12 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// As ``hit(_:)``, for a request with options.
     ///
-    /// Always `nil` for a reload and a cache-only request, and if entries are selected by more than their
-    /// keys.
+    /// Always `nil` for a reload, for a cache-only request, and with an ``EntrySelection``.
     @inlinable
     func hit(_ key: Key, _ options: RequestOptions) -> Value? {
         guard options.mode == .usual, !self.hasSelection else { return nil }
         if let now = self.coarseClock.now {
-            // The coarse clock may be late, so the value may be older than it seems.
+            // The coarse clock may be late, so the value may be older than the clock shows.
             let limit = options.maximumNanoseconds.map { $0 - CoarseClock.latenessNanoseconds }
             return self.hit(key, at: now, youngerThan: limit ?? .max)
         }
@@ -172,7 +169,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return entry
     }
 
-    /// The value in memory if the policy permits, otherwise the outcome of the key's flight.
+    /// A request with the default options.
     @inlinable
     nonisolated(nonsending) func request(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }  // a lookup never finds a NaN
@@ -180,7 +177,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try pending.value(await FlightWaiter.answer(to: pending))
     }
 
-    /// The entry in memory if `options` permit, otherwise the outcome of the key's flight.
+    /// A request with options.
     ///
     /// A cache-only request reads the backing instead of waiting for a flight.
     @inlinable
@@ -192,7 +189,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return try pending.endWait(await FlightWaiter.answer(to: pending))
     }
 
-    /// Makes the entry of `key` stale, then fetches; the fetch continues if the caller leaves.
+    /// Refreshes the entry of `key`, then fetches.
+    ///
+    /// Without a later fence, the fetch continues even if all callers leave.
     @usableFromInline
     nonisolated(nonsending) func reload(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }
@@ -216,7 +215,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return .fail(error)
     }
 
-    /// The entry in memory or in the backing, fresh or stale.
+    /// The outcome of a cache-only request: the entry in memory or in the backing, fresh or stale.
     ///
     /// - Throws: ``MuxError/notCached`` without an entry below the maximum age, and if the request must not
     ///   use the entry (``EntrySelection``).
@@ -249,7 +248,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     // MARK: - Changes by callers
 
-    /// The current entry of `key`, then each change.
+    /// The sequence for ``Multiplexer/values``.
     func values(_ key: Key) -> MuxValues<Value> {
         MuxValues(
             current: { [weak self] in self.map { $0.cachedEntry(key) } },
@@ -268,7 +267,9 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         return self.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
     }
 
-    /// Makes the entry of `key` stale, and fences its flight.
+    /// Refreshes the entry of `key`, and fences the flights of `key`.
+    ///
+    /// An entry in memory or on disk becomes stale; an entry in a shared store is invalidated.
     func refresh(_ key: Key) {
         guard key == key else { return }
         let shared = self.backing.sharedStore
@@ -279,7 +280,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
                 state.shared.recordRefresh(of: key, number: state.nextRevision())
             }
             state.countRefresh(of: key)
-            // Without an entry in memory, a mark is necessary only if the disk may have an entry.
+            // Without a slot, a mark is necessary only if the disk may have an entry.
             guard self.isOnDisk || state.slots.slot(of: key) != nil else { return }
             state.withSlot(of: key) { $0.markRefreshed() }
         }
@@ -288,7 +289,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         shared?.client.sendInvalidationsLater()
     }
 
-    /// Makes every entry stale, in memory and in the backing, and fences all flights.
+    /// Refreshes all entries, as ``refresh(_:)``, and fences all flights.
     func refreshAll() {
         let date = self.isOnDisk ? self.repository.wallTime() : nil
         let shared = self.backing.sharedStore
@@ -301,7 +302,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         shared?.client.sendInvalidationsLater()
     }
 
-    /// Replaces the entry of `key`, and fences its flight.
+    /// Stores a new entry of `key`, and fences the flights of `key`.
     ///
     /// - Parameters:
     ///   - fetched: The new value.
@@ -353,12 +354,13 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     @inlinable var watchers: Broadcast<Key, SlotChange> { self.memory.watchers }
 
-    /// Whether entries are saved on disk.
+    /// Whether the backing is a disk.
     @inlinable var isOnDisk: Bool {
         if case .disk = self.backing { true } else { false }
     }
 
-    /// Notifies watchers of a new value, and schedules a save if the repository's save policy requires one.
+    /// Notifies the watchers of `key` of a new value, and schedules a save if the save policy requires a
+    /// save.
     @inlinable
     func changed(_ key: Key) {
         self.watchers.send(.entry, to: key)
