@@ -1,6 +1,6 @@
 // Stored closures are `@concurrent`. Without `@concurrent`, `Multiplexer(onFetch: Backend.profile)` with a
 // static method crashes the compiler (6.3.1, `determineClosureIsolation`) in every module without
-// `NonisolatedNonsendingByDefault`. A flight runs on the global executor anyway, so the call of the closure
+// `NonisolatedNonsendingByDefault`. A flight has no isolation anyway, so the call of a `@concurrent` closure
 // does not change the executor.
 //
 // An initialiser without a dependency and with a closure that returns a plain value is
@@ -8,7 +8,7 @@
 // the compiler would report an ambiguity.
 
 extension Multiplexer {
-    /// The name of the value on disk.
+    /// The name of the value in the repository's store: on disk, or in a shared store.
     ///
     /// The type is the type for maps, ``MultiplexerMap/CacheKey``, with `Never` as the type of the keys.
     public typealias CacheKey = MultiplexerMap<Never, Value>.CacheKey
@@ -16,7 +16,7 @@ extension Multiplexer {
     /// Makes a multiplexer.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
+    ///   - cacheKey: The name of the stored value; `nil`, the default, to keep the value in memory only.
     ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value.
@@ -39,7 +39,7 @@ extension Multiplexer {
     /// Makes a multiplexer with a fetch that returns lifetimes, and can revalidate the cached value.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
+    ///   - cacheKey: The name of the stored value; `nil`, the default, to keep the value in memory only.
     ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value. The closure receives the cached value, fresh or stale, and returns
@@ -61,17 +61,16 @@ extension Multiplexer {
 
     /// Makes a multiplexer with a fetch that needs a dependency, such as an access token.
     ///
-    /// Value and dependency are each fetched once for all callers, and cached. If the server rejects the
-    /// dependency, the fetch has to throw a ``BadDependencyError``, and then runs again with a new
-    /// dependency.
+    /// If the server rejects the dependency, the fetch has to throw a ``BadDependencyError``, so that the
+    /// runner can renew the dependency and run the fetch again.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the value on disk; `nil`, the default, to keep the value in memory only.
+    ///   - cacheKey: The name of the stored value; `nil`, the default, to keep the value in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs; `nil`, the default,
     ///     for the repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository.
-    ///     With a repository that differs from the dependency's repository, requests fail with
+    ///     With a repository that differs from the dependency's repository, fetches fail with
     ///     ``MuxError/repositoryMismatch``, because no sign-out would include both value and dependency.
     ///   - onFetch: Fetches the value.
     @inlinable
@@ -100,10 +99,10 @@ extension Multiplexer {
 // its value in memory only, would require a `Codable` value, too.
 
 extension Multiplexer where Value: Codable {
-    /// Makes a multiplexer whose value is saved on disk.
+    /// Makes a multiplexer with a `cacheKey`.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored value: a text, or the case of an enum that is a ``MuxKey``.
     ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value.
@@ -118,10 +117,10 @@ extension Multiplexer where Value: Codable {
         self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
     }
 
-    /// Makes a multiplexer whose value is saved on disk, with a fetch that returns lifetimes.
+    /// Makes a multiplexer with a `cacheKey`, and with a fetch that returns lifetimes.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored value: a text, or the case of an enum that is a ``MuxKey``.
     ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer, for common saves and sign-outs.
     ///   - onFetch: Fetches the value; receives the cached value, fresh or stale.
@@ -134,14 +133,14 @@ extension Multiplexer where Value: Codable {
         self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
     }
 
-    /// Makes a multiplexer whose value is saved on disk, with a fetch that needs a dependency.
+    /// Makes a multiplexer with a `cacheKey`, and with a fetch that needs a dependency.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the value on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored value: a text, or the case of an enum that is a ``MuxKey``.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - policy: The lifetime of the value, and the rules for fetches and failures.
     ///   - repository: The repository of the multiplexer; `nil`, the default, for the repository of
-    ///     `dependency`.
+    ///     `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository.
     ///   - onFetch: Fetches the value.
     @inlinable
     public init<Runner: DependencyRunner>(

@@ -8,7 +8,7 @@ extension Multiplexer {
     /// #Preview { ProfileView(profile: .constant(Profile(name: "Ada"))) }
     /// ```
     ///
-    /// - Parameter value: The value, in memory at once, and fresh for ever.
+    /// - Parameter value: The value, in memory at once, with an unlimited lifetime.
     /// - Returns: A multiplexer without access to disk or network.
     public static func constant(_ value: Value) -> Multiplexer {
         let multiplexer = Self.after(.zero, value)
@@ -16,13 +16,13 @@ extension Multiplexer {
         return multiplexer
     }
 
-    /// A multiplexer whose requests throw `error`: for previews and tests.
+    /// A multiplexer whose fetches throw `error`: for previews and tests.
     ///
     /// - Parameter error: The error of every fetch.
     /// - Returns: A multiplexer without access to disk or network.
     public static func failing(_ error: any Error) -> Multiplexer { Self.preview { _ in throw error } }
 
-    /// A multiplexer that waits for its value for ever: for previews and tests.
+    /// A multiplexer whose fetches never return a value: for previews and tests.
     ///
     /// - Returns: A multiplexer without access to disk or network.
     public static var never: Multiplexer {
@@ -35,7 +35,7 @@ extension Multiplexer {
     ///
     /// - Parameters:
     ///   - delay: The duration of a fetch.
-    ///   - value: The value of every fetch, fresh for ever.
+    ///   - value: The value of every fetch, with an unlimited lifetime.
     /// - Returns: A multiplexer without access to disk or network.
     public static func after(_ delay: Duration, _ value: Value) -> Multiplexer {
         Self.preview { time in
@@ -55,19 +55,19 @@ extension Multiplexer {
 }
 
 extension MultiplexerMap {
-    /// A map whose requests return `value` at once, for every key: for previews and tests.
+    /// A map whose fetches return `value` at once, for every key: for previews and tests.
     ///
-    /// - Parameter value: The value, in memory after the first request for a key, and fresh for ever.
+    /// - Parameter value: The value of every fetch, with an unlimited lifetime.
     /// - Returns: A map without access to disk or network.
     public static func constant(_ value: Value) -> MultiplexerMap { Self.after(.zero, value) }
 
-    /// A map whose requests throw `error`: for previews and tests.
+    /// A map whose fetches throw `error`: for previews and tests.
     ///
     /// - Parameter error: The error of every fetch.
     /// - Returns: A map without access to disk or network.
     public static func failing(_ error: any Error) -> MultiplexerMap { Self.preview { _ in throw error } }
 
-    /// A map that waits for its values for ever: for previews and tests.
+    /// A map whose fetches never return a value: for previews and tests.
     ///
     /// - Returns: A map without access to disk or network.
     public static var never: MultiplexerMap {
@@ -80,7 +80,7 @@ extension MultiplexerMap {
     ///
     /// - Parameters:
     ///   - delay: The duration of a fetch.
-    ///   - value: The value of every fetch, fresh for ever.
+    ///   - value: The value of every fetch, with an unlimited lifetime.
     /// - Returns: A map without access to disk or network.
     public static func after(_ delay: Duration, _ value: Value) -> MultiplexerMap {
         Self.preview { time in

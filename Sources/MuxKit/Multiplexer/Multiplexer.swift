@@ -11,23 +11,25 @@
 /// ```
 ///
 /// **Concurrent calls.** At most one fetch runs between two fences, apart from a cancelled fetch that has
-/// passed ``MuxPolicy/fetchTimeout``. A *fence* is a call of ``refresh()``, ``reload()``, ``store(_:)`` or
-/// ``clear(endingRequests:)``, the start or the end of a change (``change(_:)``), a sign-out, or an
-/// invalidation by another machine. The value of a fetch that began before the fence is not cached, and a
-/// later request does not join this fetch. The callers of this fetch still get the value, with two
-/// exceptions: a sign-out ends waiting requests, as ``clear(endingRequests:)`` can, and callers of a changed
-/// value get the changed value from the cache.
+/// passed ``MuxPolicy/fetchTimeout``. A *fence* is an event that makes a running fetch outdated, such as
+/// ``refresh()``, ``reload()``, ``store(_:)``, ``clear(endingRequests:)``, the start or the end of a change
+/// (``change(_:)``), a sign-out, or an invalidation by another machine. The value of a fetch that began
+/// before the fence is not cached, and a later request does not join this fetch. The callers of this fetch
+/// still get the value, with two exceptions: a sign-out ends waiting requests, as ``clear(endingRequests:)``
+/// can, and callers of a changed value get the changed value from the cache.
 ///
-/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
-/// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch
-/// before the first suspension. After the last caller has left, ``MuxPolicy/whenAbandoned`` determines
-/// whether the fetch continues.
+/// **Cancellation.** A cancelled caller that waits for a fetch gets `CancellationError` at once; other
+/// callers are not affected. If the fetch begins on the thread of its first caller, this caller always waits
+/// for the part of the fetch before the first suspension. After the last caller of a request has left,
+/// ``MuxPolicy/whenAbandoned`` determines whether the fetch continues. The policy does not apply to the fetch
+/// of a ``reload()`` or of a renewal in the background.
 ///
 /// **After a failure.** The previous value is kept. If the policy permits, callers get this stale value
 /// instead of the error.
 ///
 /// **On disk.** With a `cacheKey`, ``save()`` writes the value, and a request without a value in memory reads
-/// the disk. The age of a value includes the time between launches.
+/// the disk. A repository with a shared store puts the value in this store instead. The age of a value
+/// includes the time between launches.
 public final actor Multiplexer<Value: Sendable> {
     @usableFromInline nonisolated let core: MultiplexerCore<SingleSlot<Value>>
 
@@ -52,14 +54,14 @@ public final actor Multiplexer<Value: Sendable> {
 
     // MARK: - Reading
 
-    /// Returns the cached value if it is fresh; otherwise fetches.
+    /// Returns the cached value if the policy permits; otherwise fetches.
     ///
     /// Callers that arrive during a fetch share the outcome.
     ///
-    /// - Returns: A fresh value, or a stale value if the policy permits.
-    /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch.
-    /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory without
-    ///   ``MuxPolicy/refreshAhead``.
+    /// - Returns: The value; ``requestEntry(_:)`` also tells whether the value is stale, and the reason.
+    /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch or of an earlier fetch
+    ///   (``MuxPolicy/remembersFailure``).
+    /// - Complexity: O(1) for a fresh value in memory, usually without a suspension or an allocation.
     /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
     ///   isolation, this task may begin on the caller's thread; after its first suspension, the task
     ///   continues on another executor.
@@ -74,7 +76,7 @@ public final actor Multiplexer<Value: Sendable> {
     /// With ``RequestOptions/cacheOnly``, the request throws ``MuxError/notCached`` instead of a fetch.
     ///
     /// - Parameter options: Limits on the age, the source and the wait.
-    /// - Returns: A fresh value, or a stale value if the policy or the options permit.
+    /// - Returns: The value, fresh or stale.
     /// - Throws: The errors of ``request()``.
     @inlinable
     public nonisolated(nonsending) func request(_ options: RequestOptions) async throws -> Value {
@@ -147,21 +149,22 @@ public final actor Multiplexer<Value: Sendable> {
     /// value; with ``refresh()`` and ``request()``, ``MuxPolicy/whenAbandoned`` decides. After a later fence,
     /// the value of the fetch is not cached, and the fetch is cancelled if no caller waits.
     ///
-    /// - Returns: The new value, or the previous value after a failure if the policy permits.
+    /// - Returns: The new value; after a failure, the previous value if the policy permits; during a change,
+    ///   the changed value in the cache, if any.
     /// - Throws: The errors of ``request()``.
     @discardableResult
     public nonisolated(nonsending) func reload() async throws -> Value { try await self.core.reload(.sole) }
 
     /// Replaces the cached value, as if `value` had just been fetched.
     ///
-    /// A running fetch cannot overwrite `value`. ``save()`` writes `value` to disk.
+    /// A running fetch cannot overwrite `value`. With a `cacheKey`, ``save()`` writes `value` to disk.
     public nonisolated func store(_ value: Value) {
         self.core.store(Fetched(value), .sole, ifRevision: nil)
     }
 
     /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
-    /// While the value has changes (``change(_:)``), only an entry from before the changes can match.
+    /// While the value has changes (``change(_:)``), `entry` must be the server's entry, without the changes.
     ///
     /// - Parameters:
     ///   - value: The new value.
@@ -172,7 +175,9 @@ public final actor Multiplexer<Value: Sendable> {
         self.core.store(Fetched(value), .sole, ifRevision: entry.revision)
     }
 
-    /// Removes the value from memory and disk; the next request fetches, and throws if the fetch fails.
+    /// Removes the value from memory, and from disk or a shared store.
+    ///
+    /// The next request fetches, and throws if the fetch fails.
     ///
     /// By default, waiting requests get the value of their fetch, and this value is not cached. If the value
     /// belongs to a user who signs out, pass `true`: after this call has returned, no caller gets the value
@@ -194,7 +199,7 @@ public final actor Multiplexer<Value: Sendable> {
     /// multiplexers of a repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
-    /// Writes the value to disk if it changed since the last save; does nothing without a `cacheKey`.
+    /// Writes the value to disk if the value is unsaved; without a `cacheKey`, no value is saved.
     ///
     /// - Returns: The number of saved entries, and the failures.
     @discardableResult
@@ -213,7 +218,7 @@ public final actor Multiplexer<Value: Sendable> {
     /// Makes the repository retain this multiplexer until ``unregister()``.
     ///
     /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every
-    /// living multiplexer, registered or not. A second call has no effect.
+    /// living multiplexer, registered or not. Repeated calls have the effect of one call.
     ///
     /// - Returns: The multiplexer.
     @discardableResult

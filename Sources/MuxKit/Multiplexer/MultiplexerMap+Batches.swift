@@ -2,13 +2,14 @@ extension MuxPolicy {
     /// The limits of the batches in which a ``MultiplexerMap`` fetches simultaneously requested keys.
     ///
     /// **Concurrent calls.** A request for a key in a running batch waits for this batch. Only after a fence
-    /// of the key (see ``Multiplexer``) may the key be in another batch at the same time.
+    /// of the key (see ``Multiplexer``), or after the cancellation of the key's fetch, may the key be in
+    /// another batch at the same time.
     ///
     /// **Cancellation.** A batch is cancelled when the fetches of all its keys are cancelled: see
     /// ``MuxPolicy/whenAbandoned``.
     ///
-    /// **After a failure.** If the result has no value for a key, only the requests for this key fail. An
-    /// error of the batch fails the requests for all keys of the batch.
+    /// **After a failure.** If the result has no value for a key, only the fetch of this key fails. An error
+    /// of the batch fails the fetches of all keys of the batch.
     public struct Batching: Sendable, Hashable {
         /// The time that the first key of a batch waits for other keys.
         ///
@@ -37,16 +38,16 @@ extension MuxPolicy {
 extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time.
     ///
-    /// One fetch includes the keys of all requests within ``MuxPolicy/Batching/window`` after a first
-    /// request, up to ``MuxPolicy/Batching/maximumSize`` keys.
+    /// The first key of a batch waits for other keys until ``MuxPolicy/Batching/window`` has passed or the
+    /// batch has ``MuxPolicy/Batching/maximumSize`` keys.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - cacheKey: The name of the stored values; `nil`, the default, to keep values in memory only.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map, for common saves and sign-outs.
-    ///   - onFetchMany: Fetches the values of the given keys. Requests for a key without a value in the
-    ///     result fail with ``MuxError/notFound``; a thrown error fails the requests for all keys of the
+    ///   - onFetchMany: Fetches the values of the given keys. The fetch of a key without a value in the
+    ///     result fails with ``MuxError/notFound``; a thrown error fails the fetches of all keys of the
     ///     batch.
     @_disfavoredOverload
     public init(
@@ -69,20 +70,20 @@ extension MultiplexerMap {
     /// Makes a map that fetches many keys at a time with a dependency, such as an access token.
     ///
     /// All keys of a call of `onFetchMany` are fetched with the same dependency. If the server rejects the
-    /// dependency, the closure has to throw a ``BadDependencyError``, and is then called again for the same
-    /// keys with a new dependency.
+    /// dependency, the closure has to throw a ``BadDependencyError``, so that the runner can renew the
+    /// dependency and call the closure again for the same keys.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - cacheKey: The name of the stored values; `nil`, the default, to keep values in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map, for common saves and sign-outs; `nil`, the default, for the
     ///     repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository. With a
-    ///     repository that differs from the dependency's repository, requests fail with
-    ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
-    ///   - onFetchMany: Fetches the values of the given keys. Requests for a key without a value in the
-    ///     result fail with ``MuxError/notFound``; a thrown error fails the requests for all keys of the
+    ///     repository that differs from the dependency's repository, fetches fail with
+    ///     ``MuxError/repositoryMismatch``, because no sign-out would include both values and dependency.
+    ///   - onFetchMany: Fetches the values of the given keys. The fetch of a key without a value in the
+    ///     result fails with ``MuxError/notFound``; a thrown error fails the fetches of all keys of the
     ///     batch.
     @_disfavoredOverload
     public init<Runner: DependencyRunner>(
@@ -119,7 +120,7 @@ extension MultiplexerMap {
         fetchMany: @escaping @Sendable @concurrent ([Key], Bool) async throws -> [Key: Fetched<Value>]
     ) {
         // The numbers of fetches of keys with a value within its lifetime; after a fence, fetches of a key
-        // overlap.
+        // can overlap.
         let reloads = Locked<[ExactKey<Key>: Int]>([:])
         let batcher = Self.batcher(batching, repository) { keys in
             let isReload = reloads.withLock { reloads in keys.contains { reloads[ExactKey($0)] != nil } }
@@ -161,7 +162,8 @@ extension MultiplexerMap {
         }
     }
 
-    /// Returns the values of `keys`: fresh values from memory or disk, other values by simultaneous fetches.
+    /// Returns the values of `keys`: cached values that `options` permit, and other values by simultaneous
+    /// fetches.
     ///
     /// Simultaneous requests for a key join the key's fetch. The call fetches at most 8,192 keys at a time,
     /// or ``MuxPolicy/Batching/maximumSize`` keys if this number is larger; further fetches begin when half
@@ -174,8 +176,9 @@ extension MultiplexerMap {
     /// - Returns: The values by key, without keys that failed with ``MuxError/notFound``.
     /// - Throws: After the end of all fetches, the first error except ``MuxError/notFound``, in the order of
     ///   `keys`; ``MuxError/unusableKey`` if a key is not equal to itself; `CancellationError` if the caller
-    ///   is cancelled. The values of other keys are cached.
-    /// - Complexity: O(*n*), and no suspension, if memory has fresh values for all *n* keys.
+    ///   is cancelled during the wait for fetches. The values of other keys are cached.
+    /// - Complexity: O(*n*) in the number of keys; usually no suspension if memory has fresh values for all
+    ///   keys.
     @inlinable
     public nonisolated(nonsending) func request(
         keys: some Sequence<Key> & Sendable,
@@ -197,7 +200,7 @@ extension MultiplexerMap {
 
     /// Returns the result of a request for each of `keys`: a value or an error.
     ///
-    /// The requests run at the same time, as in ``request(keys:_:)``.
+    /// The requests run as in ``request(keys:_:)``.
     ///
     /// - Parameters:
     ///   - keys: Any keys.
@@ -217,10 +220,10 @@ extension MultiplexerMap {
         return results
     }
 
-    /// Finds the values of `keys` in memory.
+    /// Finds values of `keys` in memory that `options` permit without a flight.
     ///
-    /// - Returns: The values that `options` permit, the other keys without duplicates, and the keys that are
-    ///   not equal to themselves.
+    /// - Returns: The values, the other keys without duplicates, and the keys that are not equal to
+    ///   themselves.
     @inlinable
     nonisolated func hits(
         _ keys: some Sequence<Key>,
@@ -291,10 +294,10 @@ extension MultiplexerCore {
 }
 
 extension MultiplexerMap where Key: MuxKey, Value: Codable {
-    /// Makes a map that fetches many keys at a time, and whose values are saved on disk.
+    /// Makes a map that fetches many keys at a time, with a `cacheKey`.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored values: a text, or the case of an enum that is a ``MuxKey``.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
     ///   - repository: The repository of the map, for common saves and sign-outs.
@@ -316,14 +319,15 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         )
     }
 
-    /// Makes a map that fetches many keys at a time with a dependency, and whose values are saved on disk.
+    /// Makes a map that fetches many keys at a time, with a dependency and a `cacheKey`.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored values: a text, or the case of an enum that is a ``MuxKey``.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - batching: The limits of batches.
-    ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`.
+    ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`, or
+    ///     ``MuxRepository/shared`` if `dependency` has no repository.
     ///   - onFetchMany: Fetches the values of the given keys.
     @_disfavoredOverload
     public init<Runner: DependencyRunner>(

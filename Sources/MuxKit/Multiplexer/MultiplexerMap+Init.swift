@@ -1,8 +1,9 @@
 extension MultiplexerMap {
-    /// The name of the values of a map or multiplexer on disk.
+    /// The name of the values of a map or multiplexer in the repository's store: on disk, or in a shared
+    /// store.
     ///
     /// The name may be any text. The name must be the same in every launch, and differ from the names of
-    /// other multiplexers.
+    /// other multiplexers and maps of the repository.
     ///
     /// If the keys conform to ``MuxKey`` and the values to `Codable`, a string literal, with or without
     /// interpolations, is a name; ``init(_:)`` makes a name from a variable or the case of an enum.
@@ -39,7 +40,7 @@ extension MultiplexerMap {
     /// Makes a map.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - cacheKey: The name of the stored values; `nil`, the default, to keep values in memory only.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
@@ -62,7 +63,7 @@ extension MultiplexerMap {
     /// Makes a map with a fetch that returns lifetimes, and can revalidate a cached value.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - cacheKey: The name of the stored values; `nil`, the default, to keep values in memory only.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key. The closure receives the cached value, fresh or stale, and
@@ -84,18 +85,17 @@ extension MultiplexerMap {
 
     /// Makes a map with a fetch that needs a dependency, such as an access token.
     ///
-    /// Values and dependency are each fetched once for all callers, and cached. If the server rejects the
-    /// dependency, the fetch has to throw a ``BadDependencyError``, and then runs again with a new
-    /// dependency.
+    /// If the server rejects the dependency, the fetch has to throw a ``BadDependencyError``, so that the
+    /// runner can renew the dependency and run the fetch again.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk; `nil`, the default, to keep values in memory only.
+    ///   - cacheKey: The name of the stored values; `nil`, the default, to keep values in memory only.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs; `nil`, the default, for the
     ///     repository of `dependency`, or ``MuxRepository/shared`` if `dependency` has no repository. With a
-    ///     repository that differs from the dependency's repository, requests fail with
-    ///     ``MuxError/repositoryMismatch``, because a sign-out would not include both.
+    ///     repository that differs from the dependency's repository, fetches fail with
+    ///     ``MuxError/repositoryMismatch``, because no sign-out would include both values and dependency.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
     public init<Runner: DependencyRunner>(
@@ -121,10 +121,10 @@ extension MultiplexerMap {
 // The initialisers whose `cacheKey` may be a variable or the case of an enum: see `Multiplexer+Init.swift`.
 
 extension MultiplexerMap where Key: MuxKey, Value: Codable {
-    /// Makes a map whose values are saved on disk.
+    /// Makes a map with a `cacheKey`.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored values: a text, or the case of an enum that is a ``MuxKey``.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key.
@@ -139,10 +139,10 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
     }
 
-    /// Makes a map whose values are saved on disk, with a fetch that returns lifetimes.
+    /// Makes a map with a `cacheKey`, and with a fetch that returns lifetimes.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored values: a text, or the case of an enum that is a ``MuxKey``.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
     ///   - repository: The repository of the map, for common saves and sign-outs.
     ///   - onFetch: Fetches the value of a key; receives the cached value, fresh or stale.
@@ -155,13 +155,14 @@ extension MultiplexerMap where Key: MuxKey, Value: Codable {
         self.init(cacheKey: CacheKey(cacheKey), policy: policy, repository: repository, onFetch: onFetch)
     }
 
-    /// Makes a map whose values are saved on disk, with a fetch that needs a dependency.
+    /// Makes a map with a `cacheKey`, and with a fetch that needs a dependency.
     ///
     /// - Parameters:
-    ///   - cacheKey: The name of the values on disk: a text, or the case of an enum that is a ``MuxKey``.
+    ///   - cacheKey: The name of the stored values: a text, or the case of an enum that is a ``MuxKey``.
     ///   - dependency: The runner, which provides the dependency, and renews a rejected dependency.
     ///   - policy: The lifetime of values, and the rules for fetches, failures and memory.
-    ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`.
+    ///   - repository: The repository of the map; `nil`, the default, for the repository of `dependency`, or
+    ///     ``MuxRepository/shared`` if `dependency` has no repository.
     ///   - onFetch: Fetches the value of a key.
     @inlinable
     public init<Runner: DependencyRunner>(

@@ -5,15 +5,15 @@ extension MultiplexerMap {
     /// .onAppear { Task { await Backend.users.prefetch(keys: nextPage.map(\.author)) } }
     /// ```
     ///
-    /// Returns when all keys have a value, have failed or are cancelled. A key with a fresh value in memory,
-    /// on disk or in a shared store is not fetched. A call fetches at most six keys at a time, or one batch
-    /// if a batch can have more than six keys. A request for a key joins the fetch of the key, and raises the
-    /// priority of the fetch.
+    /// Returns when all keys have a value, have failed or are cancelled, or after a sign-out of all users. A
+    /// key with a fresh value in memory, on disk or in a shared store is not fetched. A call fetches at most
+    /// six keys at a time, or one batch if a batch can have more than six keys. A request for a key joins the
+    /// fetch of the key, and can raise the priority of the fetch.
     ///
     /// **Cancellation.** A cancellation of the task stops all prefetches of the call, and
     /// ``cancelPrefetch(keys:)`` stops prefetches of single keys. A request that has joined a fetch gets the
     /// outcome of the fetch. Without such a request, ``MuxPolicy/whenAbandoned`` determines whether the fetch
-    /// continues. A sign-out of all users ends the prefetch.
+    /// continues.
     ///
     /// - Parameter keys: Any keys.
     public nonisolated func prefetch(keys: some Sequence<Key>) async {

@@ -6,24 +6,26 @@
 /// let alice = try await users.request(key: "alice")
 /// ```
 ///
-/// Each key is fetched, refreshed, cleared and saved separately, as the value of a ``Multiplexer`` is.
+/// Each key can be fetched, refreshed, cleared and saved separately, as the value of a ``Multiplexer``.
 ///
 /// **Concurrent calls.** At most one fetch of a key runs between two fences of the key; for fences and one
-/// exception, see ``Multiplexer``. Different keys do not wait for each other.
+/// exception, see ``Multiplexer``. Without batches (``MuxPolicy/Batching``), different keys do not wait for
+/// each other.
 ///
-/// **Cancellation.** A cancelled caller gets `CancellationError` at once; other callers are not affected. If
-/// the fetch begins on the thread of its first caller, this caller always waits for the part of the fetch
-/// before the first suspension.
+/// **Cancellation.** A cancelled caller that waits for a fetch gets `CancellationError` at once; other
+/// callers are not affected. If the fetch begins on the thread of its first caller, this caller always waits
+/// for the part of the fetch before the first suspension.
 ///
 /// **After a failure.** The previous value of the key is kept. If the policy permits, callers get this stale
 /// value instead of the error. Other keys are not affected.
 ///
 /// **In memory.** At most ``MuxPolicy/maximumCount`` values are in memory, with a total cost of at most
-/// ``MuxPolicy/maximumCost``. Least used values are evicted first. Unsaved values may exceed the limits until
-/// their save.
+/// ``MuxPolicy/maximumCost``. Above a limit, values are evicted, usually the least used values. Unsaved
+/// values may exceed the limits.
 ///
-/// **On disk.** With a `cacheKey`, saves write the values to disk. The text of a key may have any characters
-/// and up to about 170 KB; no file is named after a key.
+/// **On disk.** With a `cacheKey`, saves write the values to disk; a repository with a shared store puts the
+/// values in this store instead. The text of a key may have any characters and up to about 170 KB; no file is
+/// named after a key.
 public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     @usableFromInline package nonisolated let core: MultiplexerCore<SlotTable<Key, Value>>
     nonisolated let prefetchesAtOnce: Int
@@ -62,15 +64,15 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     // MARK: - Reading
 
-    /// Returns the cached value of `key` if it is fresh; otherwise fetches.
+    /// Returns the cached value of `key` if the policy permits; otherwise fetches.
     ///
     /// Callers that arrive during a fetch of the key share the outcome.
     ///
     /// - Parameter key: Any key that is equal to itself.
-    /// - Returns: A fresh value, or a stale value if the policy permits.
-    /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch.
-    /// - Complexity: O(1), and no suspension and no allocation, for a fresh value in memory without
-    ///   ``MuxPolicy/refreshAhead``.
+    /// - Returns: The value; ``requestEntry(key:_:)`` also tells whether the value is stale, and the reason.
+    /// - Throws: ``MuxError``, `CancellationError`, or the error of the fetch or of an earlier fetch
+    ///   (``MuxPolicy/remembersFailure``).
+    /// - Complexity: O(1) for a fresh value in memory, usually without a suspension or an allocation.
     /// - Note: Runs on the caller's executor; the fetch runs in a separate task. If the caller has no
     ///   isolation, this task may begin on the caller's thread; after its first suspension, the task
     ///   continues on another executor.
@@ -88,7 +90,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// - Parameters:
     ///   - key: Any key that is equal to itself.
     ///   - options: Limits on the age, the source and the wait.
-    /// - Returns: A fresh value, or a stale value if the policy or the options permit.
+    /// - Returns: The value, fresh or stale.
     /// - Throws: The errors of ``request(key:)``.
     @inlinable
     public nonisolated(nonsending) func request(key: Key, _ options: RequestOptions) async throws -> Value {
@@ -175,8 +177,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// The next save records the refresh, so the values are stale after a relaunch, too.
     ///
     /// - Returns: The map, for a chained call of ``request(key:_:)``.
-    /// - Complexity: O(*n* log *n*) in the number of running fetches, and of consumers of ``values(key:)``
-    ///   and ``states(key:)``; O(*n*) in the number of unsaved refreshes of values that are only on disk.
+    /// - Complexity: O(*n* log *n*) in the number of running fetches, of consumers of ``values(key:)`` and
+    ///   ``states(key:)``, of remembered failures, and of unsaved refreshes of values that are only on disk.
     @discardableResult
     public nonisolated func refresh() -> Self {
         self.core.refreshAll()
@@ -192,7 +194,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// later fence, the value of the fetch is not cached, and the fetch is cancelled if no caller waits.
     ///
     /// - Parameter key: Any key that is equal to itself.
-    /// - Returns: The new value, or the previous value after a failure if the policy permits.
+    /// - Returns: The new value; after a failure, the previous value if the policy permits; during a change,
+    ///   the changed value in the cache, if any.
     /// - Throws: The errors of ``request(key:)``.
     @discardableResult
     public nonisolated(nonsending) func reload(key: Key) async throws -> Value {
@@ -201,7 +204,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Replaces the cached value of `key`, as if `value` had just been fetched.
     ///
-    /// A running fetch cannot overwrite `value`. ``save()`` writes `value` to disk.
+    /// A running fetch cannot overwrite `value`. With a `cacheKey`, ``save()`` writes `value` to disk.
     ///
     /// - Parameters:
     ///   - value: The new value.
@@ -213,7 +216,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
-    /// While the value has changes (``change(key:_:)``), only an entry from before the changes can match.
+    /// While the value has changes (``change(key:_:)``), `entry` must be the server's entry, without the
+    /// changes.
     ///
     /// - Parameters:
     ///   - value: The new value.
@@ -226,8 +230,9 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         self.core.store(Fetched(value), ExactKey(key), ifRevision: entry.revision)
     }
 
-    /// Removes the value of `key` from memory and disk; the next request fetches, and throws if the fetch
-    /// fails.
+    /// Removes the value of `key` from memory, and from disk or a shared store.
+    ///
+    /// The next request fetches, and throws if the fetch fails.
     ///
     /// By default, waiting requests get the value of their fetch, and this value is not cached. If the value
     /// belongs to a user who signs out, pass `true`: after this call has returned, no caller gets the value
@@ -244,7 +249,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.clear(ExactKey(key), endsRequests: endingRequests)
     }
 
-    /// Removes all values from memory and disk, including values that are only on disk.
+    /// Removes all values from memory, and from disk or a shared store, including values that are not in
+    /// memory.
     ///
     /// - Parameter endingRequests: Whether waiting requests throw ``MuxError/cleared`` at once, and their
     ///   fetches are cancelled; otherwise waiting requests get the values of their fetches, and these values
@@ -263,7 +269,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// multiplexers of a repository.
     public nonisolated func clearMemory() { self.core.clearMemory() }
 
-    /// Writes all values that changed since the last save to disk; does nothing without a `cacheKey`.
+    /// Writes all unsaved values to disk; without a `cacheKey`, no value is saved.
     ///
     /// - Returns: The number of saved entries, and the failures.
     @discardableResult
@@ -271,8 +277,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core])
     }
 
-    /// Writes the value of `key` to disk if it changed since the last save; does nothing without a
-    /// `cacheKey`.
+    /// Writes the value of `key` to disk if the value is unsaved; without a `cacheKey`, no value is saved.
     ///
     /// - Parameter key: Any key.
     /// - Returns: The number of saved entries, and the failures.
@@ -281,14 +286,10 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.repository.save([self.core], only: self.core.backing.persistence?.name(of: ExactKey(key)))
     }
 
-    /// The fresh value of `key` in memory; counts as a request for the eviction order.
-    ///
-    /// `nil` without a fresh value, or if the value may be due for a renewal.
+    /// The value of `key` in memory, if a hit; see ``SlotStorage/hit(_:at:youngerThan:)``.
     package nonisolated func hit(key: Key) -> Value? { self.core.hit(ExactKey(key)) }
 
-    /// The value of `key` in memory, fresh or stale; counts as a request for the eviction order.
-    ///
-    /// `nil` without a value, and for a value with a time to live of zero.
+    /// The value of `key` in memory, fresh or stale; see ``SlotTable/requestedValue(of:)``.
     @inlinable
     package nonisolated func requestedValue(key: Key) -> Value? {
         self.core.engineState.withLock { $0.state.slots.requestedValue(of: ExactKey(key)) }
@@ -299,7 +300,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
         await self.core.loadCachedEntry(ExactKey(key))
     }
 
-    /// The keys with a value or a remembered failure in memory.
+    /// The keys with a value or a failure in memory.
     package nonisolated func keysInMemory() -> [Key] { self.core.memory.keys.map(\.key) }
 
     /// The numbers of waiting callers, running tasks and keys with a flight: zero at rest.
@@ -319,7 +320,7 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
     /// Makes the repository retain this map until ``unregister()``.
     ///
     /// Sign-outs, saves, ``MuxRepository/clearMemory()`` and statistics of the repository include every
-    /// living map, registered or not. A second call has no effect.
+    /// living map, registered or not. Repeated calls have the effect of one call.
     ///
     /// - Returns: The map.
     @discardableResult
