@@ -29,22 +29,23 @@ public struct Fetched<Value: Sendable>: Sendable {
     /// of the time to live, such as after a refresh, and within ``staleWhileRevalidate``.
     public var staleIfError: Duration?
 
-    /// The server's validator of the value, such as an entity tag; saved with the value on disk.
+    /// The server's validator of the value, such as an entity tag; stored with the value.
     ///
     /// The next fetch gets the validator with ``FetchedBefore``, to revalidate the value.
     public var validator: String?
 
     /// Whether the value is cached.
     ///
-    /// If `false`, the requests that wait for this fetch get the value, which is stored neither in memory nor
-    /// on disk. The previous value is removed.
+    /// If `false`, the requests that wait for this fetch get the value. The value is not stored, and the
+    /// previous value is removed.
     public var isKept: Bool
 
     /// The tags of the value, for ``MuxRepository/refresh(tags:)`` and ``MuxRepository/clear(tags:)``, in
     /// addition to the tags of ``MultiplexerMap/CacheKey/init(_:tags:)``.
     ///
     /// A change of a tag during the fetch applies to the value, too, although the tags are known only at the
-    /// end of the fetch. With a ``MuxSharedStore``, a value with these tags stays on this machine.
+    /// end of the fetch. With a ``MuxSharedStore``, a value with a tag that is not a tag of the key stays on
+    /// this machine.
     public var tags: [String]
 
     /// The revision of the entry that the value renews; `nil` for a new value.
@@ -125,9 +126,9 @@ public struct FetchedBefore<Value: Sendable>: Sendable {
 
     /// Renews the value after a successful revalidation, such as an HTTP response with status 304.
     ///
-    /// The value gets a new lifetime, in memory and, with the next save, on disk. A renewal is not a change
-    /// of the entry: ``Multiplexer/values`` has no new element, and
-    /// ``Multiplexer/store(_:ifUnchangedSince:)`` still replaces the entry. The tags stay.
+    /// The value gets a new lifetime, in memory and, with the next save, on disk. Without changes of the app
+    /// (``Multiplexer/change(_:)``), a renewal is not a change of the entry: ``Multiplexer/values`` has no
+    /// new element, and ``Multiplexer/store(_:ifUnchangedSince:)`` still replaces the entry. The tags stay.
     ///
     /// - Parameters:
     ///   - timeToLive: The freshness lifetime from now on; `nil` for ``MuxPolicy/timeToLive``.
@@ -195,7 +196,8 @@ extension MultiplexerCore {
     /// - Parameters:
     ///   - fetched: The value.
     ///   - key: The key.
-    ///   - tagNumber: The number of the last change of any tag at the start of the fetch.
+    ///   - tagNumber: The number of the last change of any tag before the fetch, or before the call of
+    ///     `store`.
     /// - Returns: The entry.
     @inlinable
     func entry(of fetched: Fetched<Value>, _ key: Key, since tagNumber: UInt64) -> Slot<Value>.Entry {

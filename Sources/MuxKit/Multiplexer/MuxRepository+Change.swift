@@ -17,8 +17,8 @@ extension MuxRepository {
     ///
     /// **Fetches during a change.** A response to a fetch during a change may or may not include the change,
     /// so the response is not kept; callers get the changed value in the cache, if any. A committed change is
-    /// shown until a fetch succeeds that began after the end of all changes: no change is shown twice, and no
-    /// change is hidden.
+    /// shown until the cache gets a newer value of the server: a fetch that began after the end of all
+    /// changes, or a call of `store`.
     ///
     /// **End.** Only the first call of ``commit()`` or ``undo()`` has an effect. Without a call, the
     /// deallocation of the object undoes the change. A clear or a sign-out removes the value with its
@@ -54,15 +54,15 @@ extension MuxRepository {
 }
 
 extension MultiplexerCore {
-    /// Adds a change, and shows the entry with the change until the change ends.
+    /// Adds a change, and shows the entry with the change.
     ///
     /// `transform` runs outside the lock. If the entry changes in the meantime, `transform` runs again with
     /// the new entry.
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - isUnsent: Whether no request has sent the change: then the response to a fetch is kept, and shown
-    ///     with the change.
+    ///   - isUnsent: Whether no request has sent the change: only a sent, uncommitted change prevents the
+    ///     caching of a response.
     ///   - isOverlay: Whether the change stays after a removal of the value, except at the end of the
     ///     session.
     ///   - transform: The change.
@@ -118,7 +118,7 @@ extension MultiplexerCore {
         while true {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
             guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }) else {
-                // The value was cleared during the change: a fetch since then may be without the change.
+                // The value was removed during the change: a fetch since then may be without the change.
                 let isNewer = self.engine.withState { state in
                     state.session == session && state.slots.slot(of: key)?.entry != nil
                 }
@@ -142,7 +142,10 @@ extension MultiplexerCore {
         }
     }
 
-    /// Updates the changes of a key, and fences its flights, unless the entry or the changes have changed.
+    /// Updates the changes of a key, and fences the flights of the key, unless the entry or the changes have
+    /// changed.
+    ///
+    /// - Returns: Whether the changes were updated.
     private func update(
         _ key: Key,
         _ version: UInt64?,
@@ -173,7 +176,7 @@ extension Multiplexer {
 
     /// Replaces the value of the server's entry, below any changes; the entry keeps its age.
     ///
-    /// A running fetch continues, and replaces the entry.
+    /// A running fetch continues, and a success replaces the entry.
     ///
     /// - Parameters:
     ///   - value: The new value.
@@ -214,9 +217,9 @@ extension Multiplexer {
     /// Shows a change of the cached value at once, such as while a request sends the change to the server.
     ///
     /// If only the disk has a value, the next request shows the value with the change. If neither memory nor
-    /// disk has a value, no value is shown until a fetch after the end of the change. The closure can run
-    /// several times, also for a newer value of the server; if the closure then throws, the change does not
-    /// apply.
+    /// disk has a value, no value is cached until a fetch after the end of the change, or a call of `store`.
+    /// The closure can run several times, also for a newer value of the server; if the closure then throws,
+    /// the change does not apply.
     ///
     /// - Parameter transform: Changes the value; must not have other effects.
     /// - Returns: The change, to be ended by ``MuxRepository/Change/commit()`` or

@@ -2,8 +2,8 @@
 public struct MuxState<Value: Sendable>: Sendable {
     /// The entry, fresh or stale; `nil` before the first value, and after a removal.
     ///
-    /// A clear, a sign-out, an invalidation by another machine, and a fetched value that must not be kept
-    /// remove the entry. An entry that memory pressure or a limit removes from memory stays here.
+    /// A removal is an event such as a clear, a sign-out, an invalidation by another machine, or a fetched
+    /// value that must not be kept. An entry that memory pressure or a limit removes from memory stays here.
     public let entry: MuxEntry<Value>?
 
     /// Whether a fetch is running, including renewals in the background and reads before a fetch.
@@ -11,8 +11,8 @@ public struct MuxState<Value: Sendable>: Sendable {
     /// A fetch that began before a fence, such as ``Multiplexer/refresh()``, does not count.
     public let isLoading: Bool
 
-    /// The error of the last fetch, including renewals in the background; `nil` after a value, a store or a
-    /// removal.
+    /// The error of the last fetch that no fence has made outdated, including renewals in the background;
+    /// `nil` after a value, a store or a removal.
     ///
     /// Errors are recorded while at least one consumer follows the key, including errors that
     /// ``MuxPolicy/isSilenceable`` hides from requests.
@@ -62,7 +62,7 @@ extension MuxState {
     }
 }
 
-/// The states of a multiplexer, or of one key of a map: the current state, then every change.
+/// The states of a multiplexer, or of one key of a map: the current state, then the changes.
 ///
 /// ```swift
 /// for await state in profile.states {
@@ -108,7 +108,7 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
             ?? MuxState(entry: nil, isLoading: false, failure: nil, failureNumber: nil, counts: StateCounts())
     }
 
-    /// All states, including states that differ only in their counts, for one consumer.
+    /// The states, including states that differ only in their counts, for one consumer.
     ///
     /// The call registers the consumer.
     package func registered() -> MuxStates {
@@ -233,7 +233,7 @@ extension MuxStates.Iterator: Sendable {}
 
 /// One consumer of the states of a key.
 final class StateFollower<Value: Sendable>: Sendable {
-    /// The current facts about a key, read in one critical section.
+    /// The current facts about a key.
     struct Reading: Sendable {
         var entry: MuxEntry<Value>?
         var isLoading: Bool
@@ -300,7 +300,7 @@ final class StateFollower<Value: Sendable>: Sendable {
         return MuxState(reading)
     }
 
-    /// Starts the timer for the end of a fresh entry, unless the timer runs.
+    /// Replaces the timer if the entry becomes stale at another time than the previous entry.
     ///
     /// - Returns: The previous timer, to be cancelled outside the lock; `nil` if no timer was replaced.
     private func startTimer(for entry: MuxEntry<Value>?, at now: Moment, _ state: inout State) -> Task<Void, Never>? {
@@ -343,7 +343,7 @@ extension MuxEntry {
 }
 
 extension MultiplexerCore {
-    /// The current state of `key`, then each change.
+    /// The sequence for ``Multiplexer/states``.
     func states(_ key: Key) -> MuxStates<Value> {
         let load: @Sendable @concurrent () async -> Void = { [weak self] in _ = await self?.loadCachedEntry(key) }
         return MuxStates(

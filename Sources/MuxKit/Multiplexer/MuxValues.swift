@@ -55,7 +55,7 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
             self.current = current
         }
 
-        /// Suspends until the entry differs from the last element.
+        /// Suspends until the entry differs from the last element; the first call returns at once.
         ///
         /// - Parameter actor: The isolation of the consumer.
         /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task was cancelled, or the
@@ -70,7 +70,7 @@ public struct MuxValues<Value: Sendable>: AsyncSequence, Sendable {
             }
         }
 
-        /// Suspends until the entry differs from the last element.
+        /// Suspends until the entry differs from the last element; the first call returns at once.
         ///
         /// - Returns: The entry. Inner `nil`: no entry. Outer `nil`: the task was cancelled, or the
         ///   multiplexer was deallocated.

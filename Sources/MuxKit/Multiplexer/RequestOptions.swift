@@ -39,9 +39,9 @@ extension RequestOptions {
     ///
     /// The value may be stale.
     ///
-    /// The disk keeps a value until its time to live and the longer of ``MuxPolicy/staleIfError`` and
-    /// ``MuxPolicy/staleWhileRevalidate`` have passed, and a value with a validator for 30 more days. Opening
-    /// the store, or a rewrite of its file, removes older values.
+    /// The disk may drop a value after its time to live and the longer of ``MuxPolicy/staleIfError`` and
+    /// ``MuxPolicy/staleWhileRevalidate`` (30 days later with a validator). The byte limit of the repository
+    /// may remove a value earlier.
     ///
     /// The request throws ``MuxError/notCached`` without a value, or if the value is not younger than the age
     /// of ``maxAge(_:)-swift.type.method``.
@@ -54,10 +54,9 @@ extension RequestOptions {
 
     /// Options for a request that returns a stale value of any age at once, and starts a renewal.
     ///
-    /// No renewal starts during ``MuxPolicy/errorBackoff``.
-    ///
-    /// A request without a fresh value waits for a fetch in three cases: without a cached value, after a
-    /// refresh, and if the options also have a maximum age.
+    /// Without a cached value, after a refresh, or with a maximum age, the request waits for a fetch instead.
+    /// After failures, ``MuxPolicy/errorBackoff`` and ``MuxPolicy/remembersFailure`` can prevent the renewal
+    /// or the fetch.
     ///
     /// ``cacheOnly`` documents the age at which values leave the disk.
     public static let staleWhileRevalidate = RequestOptions(mode: .usual, staleWhileRevalidate: .longest)
@@ -67,7 +66,8 @@ extension RequestOptions {
     /// A prefetch waits for its fetch, so that the number of fetches is bounded.
     static let prefetch = RequestOptions(mode: .usual, staleWhileRevalidate: .zero, isPrefetch: true)
 
-    /// Options for a request that ignores the policy's ``MuxPolicy/staleWhileRevalidate``.
+    /// Options for a request that ignores ``MuxPolicy/staleWhileRevalidate`` and
+    /// ``Fetched/staleWhileRevalidate``.
     ///
     /// The request throws ``AlreadyAnswered`` instead of a fetch if the key has had a new outcome since
     /// `counts`, or has no consumer of states any more.
@@ -82,13 +82,14 @@ extension RequestOptions {
 
     /// Options for a request that fetches unless a cached value is fresh and younger than `age`.
     ///
-    /// During ``MuxPolicy/errorBackoff``, the request gets an older value without a fetch.
+    /// During ``MuxPolicy/errorBackoff``, the request can get an older value without a fetch.
     public static func maxAge(_ age: Duration) -> RequestOptions { RequestOptions().maxAge(age) }
 
     /// Options for a request that returns a usable value after a wait of `waitLimit`.
     ///
-    /// A stale value is usable, and a fresh value that ``reload`` or a maximum age excludes. The fetch
-    /// continues. Without a usable value, the request continues to wait.
+    /// Usable values are stale values within the limits of the policy or of the fetch, and fresh values that
+    /// ``reload`` or a maximum age excludes. The fetch continues, unless a fence (see ``Multiplexer``) has
+    /// made the fetch outdated. Without a usable value, the request continues to wait.
     public static func within(_ waitLimit: Duration) -> RequestOptions { RequestOptions().within(waitLimit) }
 
     /// These options with a maximum age.
