@@ -1,6 +1,6 @@
 /// The storage from which a multiplexer loads entries that are not in memory.
 ///
-/// A flight looks up an absent entry in the backing before a fetch. The state of the backing is part of
+/// A flight calls ``lookUp(_:_:)`` before a fetch. The state of the backing is part of
 /// ``SlotState``, under the lock of the multiplexer.
 @usableFromInline
 enum Backing<Slots: SlotStorage>: Sendable {
@@ -57,6 +57,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
     }
 
     /// The entry in the backing, fresh or stale, for a read without a fetch.
+    ///
+    /// An entry that has arrived in memory in the meantime takes precedence over an entry on disk.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
         switch self {
         case .none: nil
@@ -109,8 +111,7 @@ struct LookUp<Value: Sendable>: Sendable {
 ///
 /// The flight retains the slot, because the table may evict the slot during the fetch.
 ///
-/// A class, so that the frame of the asynchronous fetch, which exists during the entire fetch, has room for a
-/// reference only.
+/// A class, so that the frame of the asynchronous fetch contains only a reference during the entire fetch.
 @usableFromInline
 final class FormerSlot<Value: Sendable>: Sendable {
     @usableFromInline let slot: Slot<Value>
@@ -136,9 +137,10 @@ final class FormerSlot<Value: Sendable>: Sendable {
 }
 
 extension SlotMemory {
-    /// Stores an entry from the backing in its slot, and resumes callers of the flight.
+    /// Stores an entry for a flight, and resumes callers of the flight.
     ///
-    /// Resumes the callers that may use the entry, and all callers with tickets up to `last`.
+    /// Resumes the callers that may use the entry, and all callers with tickets up to `last`. If the flight
+    /// was fenced, the entry is not stored, and no caller is resumed.
     ///
     /// - Parameters:
     ///   - key: The key.

@@ -6,7 +6,7 @@ struct LoadedEntry<Value: Sendable>: Sendable {
     @usableFromInline var entry: Slot<Value>.Entry
     /// The entry before the decoding; for an entry of a shared store, the time of the fetch is a placeholder.
     let stored: MuxStoredEntry
-    /// The app's changes of the key during the load, applied to the entry; `nil` without changes.
+    /// The app's changes of the key at the end of the load, applied to the entry; `nil` without changes.
     @usableFromInline var layers: Layers<Value>?
 }
 

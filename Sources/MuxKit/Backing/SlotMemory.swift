@@ -3,9 +3,9 @@ import Synchronization
 /// A change for the watchers of a key.
 @usableFromInline
 enum SlotChange: Sendable {
-    /// The entry was stored, changed or removed; not for an eviction.
+    /// The entry may have been stored, changed or removed; not sent for an eviction alone.
     case entry
-    /// The entry has become stale, or a flight has started or ended.
+    /// The entry has become stale, or the key has gained or lost its current flight.
     case activity
 }
 
@@ -79,8 +79,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
 
     // MARK: - Changes of slots
 
-    /// The maximum number of entries in one critical section, which bounds the wait of a request for the
-    /// lock.
+    /// The usual maximum number of entries in one critical section, which limits the wait of a request for
+    /// the lock.
     @inlinable static var portion: Int { 128 }
 
     /// Changes slots, then releases evicted slots outside the lock.
@@ -100,7 +100,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// The keys with an entry or a failure, read in several critical sections.
+    /// The keys with an entry or a failure, read in several critical sections; see
+    /// ``SlotStorage/keys(before:atMost:)``.
     var keys: [Key] {
         var keys: [Key] = []
         var place: Int?

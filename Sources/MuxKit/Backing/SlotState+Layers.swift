@@ -1,4 +1,4 @@
-/// The server's value of a key, and the changes of the value that the server may not have.
+/// The server's value of a key, and the app's changes that this value may lack.
 @usableFromInline
 struct Layers<Value: Sendable>: Sendable {
     struct Change: Sendable {
@@ -7,11 +7,12 @@ struct Layers<Value: Sendable>: Sendable {
         var isCommitted = false
         /// Whether the change was certainly not sent to the server, so that no response includes the change.
         var isUnsent = false
-        /// Whether the change belongs to an outbox, and stays after a removal of the value.
+        /// Whether the change belongs to an outbox: until its commit, the change stays after a removal of the
+        /// value.
         var isOverlay = false
     }
 
-    /// The server's entry; `nil` if memory did not have the value.
+    /// The server's entry; `nil` if the value is unknown.
     var base: Slot<Value>.Entry?
     /// ``base`` with the changes.
     var shown: Slot<Value>.Entry?
@@ -82,7 +83,7 @@ extension SlotState {
         if let remaining = changes.remaining { self.put(remaining, on: entry, of: key) }
     }
 
-    /// The entry that requests get, also after its eviction; `nil` without an entry.
+    /// The entry in memory, or otherwise the entry that the changes show; `nil` without an entry.
     func shownEntry(_ key: Key) -> Slot<Value>.Entry? { self.slots.slot(of: key)?.entry ?? self.layers[key]?.shown }
 
     /// The entry without changes; `nil` without an entry.
@@ -99,9 +100,9 @@ extension SlotState {
         return slot
     }
 
-    /// The entry with changes, for the callers of a fetch whose response is not kept; `nil` without changes.
+    /// The entry with changes, for the callers of a fetch whose response is not kept.
     ///
-    /// A call of ``takePendingWork()`` must follow.
+    /// `nil` without changes, and without an entry. A call of ``takePendingWork()`` must follow.
     @usableFromInline
     mutating func shown(_ key: Key, at now: Moment) -> MuxEntry<Value>? {
         guard self.layers[key] != nil else { return nil }
@@ -109,11 +110,11 @@ extension SlotState {
         return self.slots.slot(of: key)?.snapshot(at: now, source: .memory)?.served(because: .fenced)
     }
 
-    /// Whether a response of the server must not be kept.
+    /// Whether a change of the key is being sent, so that a response of the server must not be kept.
     @usableFromInline
     func isSending(_ key: Key) -> Bool { self.layers[key]?.isSending ?? false }
 
-    /// Whether the server's entry must not replace the changes of the key.
+    /// Whether the key has an uncommitted change, which an entry of the server must not replace.
     func hasUncommitted(_ key: Key) -> Bool { self.layers[key]?.hasUncommitted ?? false }
 
     /// Stores a new entry, and drops the changes of its key; a call of ``takePendingWork()`` must follow.
@@ -138,7 +139,8 @@ extension SlotState {
     ///
     /// - Parameters:
     ///   - key: The key.
-    ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only overlays of an outbox stay.
+    ///   - keepsChanges: Whether all uncommitted changes stay; otherwise, only uncommitted overlays of an
+    ///     outbox stay.
     mutating func loseBase(of key: Key, keepsChanges: Bool) {
         guard var layers = self.layers[key] else { return }
         self.dropLayers(of: key)
@@ -167,7 +169,9 @@ extension SlotState {
     /// The number of ``layers`` above which evictions drop committed changes.
     private static var maximumLayers: Int { 1_000 }
 
-    /// Shows the changes of a key after an eviction, as stale; a call of ``takePendingWork()`` must follow.
+    /// After an eviction, stores the entry with the changes of `key` again, as stale.
+    ///
+    /// A call of ``takePendingWork()`` must follow.
     @usableFromInline
     mutating func showLayers(of key: Key) {
         guard let shown = self.layers[key]?.shown, self.slots.slot(of: key)?.entry == nil else { return }
@@ -256,14 +260,16 @@ extension SlotState {
         self.setLayers(layers, of: key, isNew: true)
     }
 
-    /// Stores an entry from disk below the changes of its key; a call of ``takePendingWork()`` must follow.
+    /// Stores an entry from disk below the changes of its key, unless memory has the server's entry.
+    ///
+    /// A call of ``takePendingWork()`` must follow.
     ///
     /// - Parameters:
     ///   - entry: The entry.
     ///   - fromBeforeRefresh: See ``Slot/adoptLoaded(_:fromBeforeRefresh:)``.
     ///   - layers: The changes, applied to `entry`.
     ///   - key: The key.
-    /// - Returns: The slot; `nil`, without a change, if `layers` are outdated.
+    /// - Returns: The slot; `nil` if the table has no room, and, without a change, if `layers` are outdated.
     @usableFromInline
     mutating func loaded(
         _ entry: Slot<Value>.Entry,

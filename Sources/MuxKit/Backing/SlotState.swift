@@ -1,10 +1,10 @@
-/// The options of a waiting caller; a caller with the default options has no such object.
+/// The options of a waiting caller; not stored for a caller with the default options.
 @usableFromInline
 struct WaiterOptions<Value: Sendable>: Sendable {
     @usableFromInline let limits: Freshness.Limits
     /// The end of the wait limit; `nil` without a limit.
     @usableFromInline let waitLimitEnds: Moment?
-    /// A slot from disk or from the shared store, retained here because the table may have had no room.
+    /// A slot from the look-up in the backing, retained here because the table may have had no room.
     @usableFromInline var loaded: Slot<Value>?
 
     @usableFromInline
@@ -39,7 +39,8 @@ package struct StateCounts: Sendable, Hashable {
 struct FollowedKey: Sendable {
     /// The number of consumers.
     @usableFromInline var count = 0
-    /// The failure of the last flight since the first consumer; `nil` after a value, a store or a clear.
+    /// The failure of the last flight since the first consumer, apart from fenced flights; `nil` after a
+    /// value, a store or a clear.
     ///
     /// The number identifies the failure in the multiplexer.
     @usableFromInline var failure: (error: any Error, number: UInt64)?
@@ -49,8 +50,8 @@ struct FollowedKey: Sendable {
     @usableFromInline var lastCondition: EntryCondition?
 }
 
-/// The state of a multiplexer under the lock of its flight engine: slots, waiters' options, statistics, and
-/// the state of the backing.
+/// The state of a multiplexer under the lock of its flight engine, such as slots, waiters' options, changes
+/// of the app, and the state of the backing.
 @usableFromInline
 struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline typealias Key = Slots.Key
@@ -58,8 +59,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
 
     /// The work to do outside the lock after a change of slots.
     ///
-    /// - `slots`: evicted slots to report and release.
-    /// - `writesBack`: whether dirty entries must be saved to become evictable.
+    /// - `slots`: see ``SlotState/evicted``.
+    /// - `writesBack`: whether a write-back has begun; see ``DiskState/beginWriteBackIfDue(_:isOverBound:)``.
     /// - `hasTooManyMarks`: see ``SlotStorage/hasTooManyMarks``.
     /// - `dropped`: see ``SlotState/dropped``.
     @usableFromInline typealias PendingWork = (
@@ -78,13 +79,15 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @usableFromInline var discardCount: UInt64 = 0
     /// The number of responses that must not be kept, which ``discardCount`` includes.
     @usableFromInline var uncacheableCount: UInt64 = 0
-    /// Evicted slots, to be reported and released outside the lock.
+    /// Evicted slots, to be reported and released outside the lock; also removed keys and failures, to be
+    /// released.
     @usableFromInline var evicted: [(Key, Slot<Value>)] = []
     /// The keys that consumers of ``MuxStates`` follow.
     @usableFromInline var followed: [Key: FollowedKey] = [:]
     /// The server's values with changes of the app.
     @usableFromInline var layers: [Key: Layers<Value>] = [:]
-    /// Replaced failures of followed keys, and ended changes, to be released outside the lock.
+    /// Parts of the state to be released outside the lock, such as replaced failures of followed keys and
+    /// ended changes.
     @usableFromInline var dropped: [any Sendable] = []
     /// The place at which ``sweep(at:_:)`` continues.
     @usableFromInline var sweepPlace: Int?
@@ -253,9 +256,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.counts.fetches += 1
     }
 
-    /// Counts a response that must not be kept, as a clear, and removes the changes of its key.
-    ///
-    /// Uncommitted overlays of an outbox stay.
+    /// Counts a response that must not be kept, and removes the changes of its key, except uncommitted
+    /// changes of an outbox.
     @usableFromInline
     mutating func recordUncacheableResponse(of key: Key) {
         self.discardCount &+= 1
@@ -291,7 +293,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed.values[place].failure = error.map { ($0, self.nextRevision()) }
     }
 
-    /// Pauses background renewals of `key` after a fetch took too long.
+    /// Pauses background renewals of `key` after a fetch took too long; no effect without an entry.
     ///
     /// A call of ``takePendingWork()`` must follow.
     ///

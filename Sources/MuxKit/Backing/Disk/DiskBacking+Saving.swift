@@ -150,9 +150,8 @@ extension DiskBacking {
         return true
     }
 
-    /// Marks the persistent entries in memory as dirty, because the disk has no entries any more.
-    ///
-    /// The disk has lost the entries, or a removal of the domain has removed the entries.
+    /// Marks the persistent entries in memory as dirty, because the disk has lost or removed all entries of
+    /// the domain.
     func markUnsaved() {
         self.memory.inPortions(self.memory.keys) { state, key in state.withSlot(of: key) { $0.markUnsaved() } }
     }
@@ -206,7 +205,7 @@ extension DiskBacking {
         return refresh.isSaved ? 0 : 1
     }
 
-    /// Marks the entries of `keys`, which are not in memory, as refreshed on disk.
+    /// Marks the entries of `keys` as refreshed on disk.
     private func saveRefreshes(_ keys: [Key], _ made: inout DiskRepair) async throws {
         let repository = self.memory.repository
         let (size, staleIfError) = (SlotMemory<Slots>.portion, self.memory.policy.staleIfError)
@@ -224,9 +223,9 @@ extension DiskBacking {
 
     /// Reads the entries on disk that values of ``DiskState/unseen`` keys would replace.
     ///
-    /// The store lets a process overwrite each entry that the process has read. So a value is removed from
-    /// memory if the entry on disk is newer, and is excluded from saves if a later version of the program
-    /// wrote the entry on disk.
+    /// After this read, the store permits this process to overwrite the entry. So the read decides: a value
+    /// older than the entry on disk is removed from memory, and a value is excluded from saves if a later
+    /// version of the program wrote the entry on disk.
     ///
     /// - Parameter made: Receives the removed entries and the failures.
     private func lookForNewer(_ made: inout DiskRepair) async {

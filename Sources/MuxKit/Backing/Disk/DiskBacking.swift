@@ -119,7 +119,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// Stores an entry from disk in its slot, unless memory has a newer state.
     ///
     /// - Returns: The slot, even if the table has no room for the slot; `nil` while the removal of the domain
-    ///   is pending, and if the changes of the app in `loaded` are outdated.
+    ///   is pending. For a key with changes of the app, see ``SlotState/loaded(_:fromBeforeRefresh:_:of:)``.
     @inlinable
     func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: StateBeforeRead, in state: inout State) -> Slot<
         Value

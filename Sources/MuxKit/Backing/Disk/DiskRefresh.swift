@@ -7,8 +7,8 @@ import Foundation
 /// if its number differs from the mark's number. Wall-clock times are used only for stores that do not keep
 /// the numbers.
 ///
-/// Numbers ascend. The step is random, so that two processes do not get the same number for simultaneous
-/// refreshes.
+/// Numbers ascend. The step is random, so that simultaneous refreshes of two processes hardly ever get the
+/// same number.
 struct DiskRefresh: Sendable {
     /// The number of the last refresh; `nil` without a refresh, or if unknown.
     private(set) var number: UInt64?
@@ -85,8 +85,8 @@ struct DiskRefresh: Sendable {
     /// The refresh number to save with an entry in memory.
     ///
     /// - Parameter revision: The entry's ``Slot/Entry/sequence``.
-    /// - Returns: The number of the last refresh; zero for an entry from before the refresh; `nil` without a
-    ///   refresh.
+    /// - Returns: The number of the last refresh; zero for an entry from before the refresh; `nil` if
+    ///   ``number`` is `nil`.
     func savedNumber(forSequence revision: UInt64) -> UInt64? {
         self.number.map { revision > self.revision ? $0 : 0 }
     }
@@ -125,7 +125,8 @@ struct DiskRefresh: Sendable {
 }
 
 extension MuxStoredEntry {
-    /// The entry after a refresh: expired, and usable as a fallback until the same time as before.
+    /// The entry after a refresh: expired, without ``MuxStoredEntry/staleWhileRevalidate``, and with the same
+    /// end of ``MuxStoredEntry/staleIfError`` as before.
     ///
     /// - Parameter staleIfError: The policy's limit, for an entry without a limit of the fetch.
     /// - Returns: The refreshed entry.
@@ -137,6 +138,7 @@ extension MuxStoredEntry {
         return entry
     }
 
-    /// Whether the entry was saved as refreshed.
+    /// Whether the entry was saved as refreshed; also `true` for a fetched entry with the same lifetimes of
+    /// zero.
     var isRefreshed: Bool { self.timeToLive <= .zero && self.staleWhileRevalidate == .zero }
 }

@@ -30,7 +30,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
 
     @usableFromInline static var firstLossesBeforeTry: Int { 64 }
 
-    /// Whether an entry from disk was fetched before the last refresh, which may be unsaved.
+    /// Whether an entry from disk was fetched before a refresh of the entry or of all entries, which may be
+    /// unsaved.
     @usableFromInline
     func isFromBeforeRefresh(_ loaded: LoadedEntry<some Sendable>) -> Bool {
         loaded.stored.isRefreshed || self.refresh.isLater(than: loaded.stored)
@@ -81,7 +82,7 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     /// - Parameters:
     ///   - count: The number of entries in memory.
     ///   - isOverBound: Whether the table exceeds its bound.
-    /// - Returns: Whether a write-back was due.
+    /// - Returns: Whether a write-back has begun.
     @inlinable
     mutating func beginWriteBackIfDue(_ count: Int, isOverBound: Bool) -> Bool {
         if !isOverBound { self.writeBackCount = 0 }

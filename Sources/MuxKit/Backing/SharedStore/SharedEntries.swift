@@ -29,7 +29,7 @@ final class FetchClaim: Sendable {
 indirect enum SharedOutcome<Value: Sendable>: Sendable {
     /// The store has not stored the value; this machine may keep the value in memory.
     case notShared
-    /// The store has refused the value, which is kept in this machine's memory only.
+    /// The store has refused the value; this machine may keep the value in memory.
     case refused
     /// The claim had ended, and another machine has stored a newer entry with this digest.
     case superseded(by: Slot<Value>.Entry, digest: String)
@@ -40,7 +40,8 @@ indirect enum SharedOutcome<Value: Sendable>: Sendable {
 
 /// The metadata of a multiplexer's entries in a shared store, in addition to the slots.
 ///
-/// Each key with an entry in memory or a flight has a `Fact`.
+/// Only a key with an entry in memory or a flight has a `Fact`. An entry with changes of the app may lack a
+/// `Fact`.
 @usableFromInline
 struct SharedEntries<Key: Hashable & Sendable>: Sendable {
     private struct Fact: Sendable {
@@ -136,7 +137,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 
     func vainClaimEnd(_ key: Key) -> Moment? { self.facts[key]?.vainClaimEnd }
 
-    /// Whether a report of a change concerns the key.
+    /// Whether the key has a fact, which a report of a change needs to find the key.
     func hasFact(_ key: Key) -> Bool { self.facts[key] != nil }
 
     /// The key with this name, if the key has an entry in memory or a flight.
@@ -171,7 +172,7 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
         self.lastEmptied = isEmptied ? number : 0
     }
 
-    /// Whether an entry is stale only because this machine may have missed changes.
+    /// Whether an entry counts as refreshed only because this machine may have missed changes.
     func isUnverified<Value>(_ slot: Slot<Value>, _ key: Key) -> Bool {
         guard let entry = slot.entry, slot.isRefreshed else { return false }
         let lastRefresh = max(self.lastRefresh, self.facts[key]?.lastRefresh ?? 0)

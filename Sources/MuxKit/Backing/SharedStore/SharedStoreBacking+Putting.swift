@@ -31,7 +31,7 @@ extension SharedStoreBacking {
         return .notShared
     }
 
-    /// Puts an entry.
+    /// Puts an entry; after the loss of the claim, loads a newer entry.
     func put(
         _ entry: Slot<Value>.Entry,
         _ key: Key,
@@ -59,9 +59,8 @@ extension SharedStoreBacking {
 
     /// Loads a newer entry, which another machine may have fetched since the fetch of this machine began.
     ///
-    /// Without a newer entry, the load failed, or the claim ended by an invalidation, by an eviction or by
-    /// its duration. The store reports an invalidation to this machine, and the report fences the flight or
-    /// removes the value. Before the report, the value is as current as any value in memory.
+    /// Without a newer entry, this machine may keep its own value. If an invalidation has ended the claim,
+    /// the store also reports the invalidation, and the report fences the flight or removes the value.
     private func newerEntry(
         since began: Moment,
         _ key: Key,
@@ -124,7 +123,8 @@ extension SharedStoreBacking {
         state.sharedFlightEnded(key)
     }
 
-    /// Puts the value of a call of `store` in the shared store, after the invalidation of the former entry.
+    /// Tries to put the value of a call of `store` in the shared store, after the invalidation of the former
+    /// entry.
     @usableFromInline
     func share(_ key: Key, _ name: MuxShared.Name) {
         let (client, memory) = (self.client, self.memory)

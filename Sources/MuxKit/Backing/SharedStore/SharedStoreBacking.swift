@@ -32,7 +32,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     // MARK: - Flights
 
-    /// A flight has ended.
+    /// Removes the state of an ended flight.
     @usableFromInline
     func flightEnded(_ key: Key) { self.memory.withSlots { $0.sharedFlightEnded(key) } }
 
@@ -45,7 +45,9 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         engine.withState { $0.shared.recordFlight(of: key, name) }
         let time = self.memory.repository.time
         let start = time.now
+        // The claim lasts for the fetch, and for the put within the budget.
         let duration = Duration.sum(min(policy.fetchTimeout, Self.longestClaim), client.policy.budget)
+        // After a vain wait, at least half of the time limit of the flight remains for the fetch.
         let patience = min(client.policy.patience, policy.fetchTimeout / 2)
         var loaded: FormerSlot<Value>?
         // The remaining time for waits for the store, apart from the wait for another machine's fetch.
@@ -141,7 +143,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
 
     /// The limit of a claim's duration, without the budget.
     ///
-    /// The claim of a crashed machine lasts for at most this limit and the budget.
+    /// The claim of a crashed machine lasts for at most the sum of this limit and the budget.
     private static var longestClaim: Duration { .seconds(600) }
 
     /// The state of a flight's key before a claim.
@@ -151,12 +153,13 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         /// A fence, such as by a refresh or a clear, detaches the flight from later callers; see
         /// ``FlightEngine/fence(_:answering:_:)``.
         var wasFenced: Bool
-        /// The maximum age of an entry for all callers; `nil` for the entry's time to live.
+        /// The lowest maximum age of the callers, or the age for an early renewal if lower; `nil` for no
+        /// limit but the time to live.
         var maximumAge: Duration?
         var entry: Slot<Value>.Entry?
         /// The digest of the entry in memory.
         var digest: String?
-        /// Whether ``entry`` is stale only because this machine may have missed changes.
+        /// Whether ``entry`` counts as refreshed only because this machine may have missed changes.
         var isUnverified = false
         /// Whether ``entry`` is unverified because the store has lost all entries.
         var mayBeOffered = false
@@ -353,7 +356,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
         }
     }
 
-    /// Marks all entries as unverified: before its next use, each entry is verified with the store.
+    /// Marks all entries in memory as unverified: an entry counts as refreshed until the entry is verified by
+    /// the store, or replaced.
     func markAllUnverified(isEmptied: Bool) {
         self.memory.refreshAll { $0.shared.recordGap(at: $1, isEmptied: isEmptied) }
     }
