@@ -155,7 +155,7 @@ extension SlotState {
     ///
     /// An entry on disk then counts as stale, because the entry may lack the changes.
     @usableFromInline
-    mutating func evictedLayers(of key: Key) {
+    mutating func dropEvictedLayers(of key: Key) {
         guard let layers = self.layers[key], !layers.hasUncommitted, self.slots.slot(of: key)?.entry == nil else {
             return
         }
@@ -271,7 +271,7 @@ extension SlotState {
     ///   - key: The key.
     /// - Returns: The slot; `nil` if the table has no room, and, without a change, if `layers` are outdated.
     @usableFromInline
-    mutating func loaded(
+    mutating func storeLoaded(
         _ entry: Slot<Value>.Entry,
         fromBeforeRefresh: Bool,
         _ layers: Layers<Value>?,

@@ -191,7 +191,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     ///   - key: The key.
     ///   - revision: The revision of the renewed entry; `nil` for a new revision.
     @inlinable
-    mutating func adopt(_ entry: inout Slot<Value>.Entry, of key: Key, renewing revision: UInt64? = nil) {
+    mutating func prepare(_ entry: inout Slot<Value>.Entry, of key: Key, renewing revision: UInt64? = nil) {
         entry.sequence = self.nextRevision()
         entry.revision = revision ?? entry.sequence
         if entry.isDirty { entry.isExpendable = self.disk.cannotWrite || self.slots.isFarOverBound }
@@ -215,7 +215,7 @@ struct SlotState<Slots: SlotStorage>: Sendable {
     @inlinable
     mutating func takePendingWork() -> PendingWork? {
         if !self.layers.isEmpty {
-            for (key, slot) in self.evicted where slot.entry != nil { self.evictedLayers(of: key) }
+            for (key, slot) in self.evicted where slot.entry != nil { self.dropEvictedLayers(of: key) }
         }
         if self.shared.hasHadFacts {
             for (key, slot) in self.evicted where slot.entry != nil { self.forgetSharedIfAbsent(key) }

@@ -188,13 +188,13 @@ extension MultiplexerCore {
             if mayKeep, changes == nil, case .superseded(let newer, let digest) = outcome {
                 (mayKeep, isSuperseded) = (false, true)
                 var newer = newer
-                state.adopt(&newer, of: key)
+                state.prepare(&newer, of: key)
                 replaced = state.commit(newer, of: key)
                 state.shared.recordDigest(digest, of: key, revision: newer.revision)
             }
             isKept = mayKeep
             if hasNoFence { state.recordOutcome(of: key, error: nil, isReplaced: !isSending) }
-            state.adopt(&entry, of: key, renewing: mayKeep ? renewed : nil)
+            state.prepare(&entry, of: key, renewing: mayKeep ? renewed : nil)
             if mayKeep, fetched.isKept {
                 // The disk may have an entry of a later version of the program, which no save may overwrite.
                 if entry.isPersistent, beginning.former?.isUnread ?? false { state.disk.requireRead(key) }
@@ -361,11 +361,13 @@ extension MultiplexerCore {
     /// task. Each other flight starts in a separate task.
     @inlinable
     func begin(_ portion: [KeyedLaunch], _ disk: DiskBacking<Slots>) async {
-        let looks = disk.statesBeforeRead(of: portion.map(\.key))
+        let statesBefore = disk.statesBeforeRead(of: portion.map(\.key))
         // Flights with an entry in memory or a pending removal do not need the disk.
-        for ((key, launch), look) in zip(portion, looks) where look == nil { self.engine.launch(launch, of: key) }
-        let others = zip(portion, looks).compactMap { flight, look in look.map { (flight, $0) } }
-        let keys = others.map { (key: $0.0.key, look: $0.1) }
+        for ((key, launch), stateBefore) in zip(portion, statesBefore) where stateBefore == nil {
+            self.engine.launch(launch, of: key)
+        }
+        let others = zip(portion, statesBefore).compactMap { flight, stateBefore in stateBefore.map { (flight, $0) } }
+        let keys = others.map { (key: $0.0.key, stateBefore: $0.1) }
         guard let reads = await disk.read(keys, for: portion.map(\.launch.flight)) else {
             for ((key, launch), _) in others { self.engine.launch(launch, of: key) }
             return

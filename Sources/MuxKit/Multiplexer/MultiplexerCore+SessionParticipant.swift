@@ -167,7 +167,7 @@ extension MultiplexerCore: SessionParticipant {
         let former = self.memory.withSlots { state -> (any Sendable)? in
             state.keepConditions()
             guard let slots = state.slots.removeAllClean(ifUnsavedAtMost: size) else { return nil }
-            for key in Array(state.layers.keys) { state.evictedLayers(of: key) }
+            for key in Array(state.layers.keys) { state.dropEvictedLayers(of: key) }
             return (slots, state.shared.dropAllFacts())
         }
         guard former == nil else { return withExtendedLifetime(former) {} }  // released outside the lock
@@ -180,7 +180,7 @@ extension MultiplexerCore: SessionParticipant {
                 state.noteRemovals(gone)
                 for (key, _) in gone {
                     state.dropSharedFact(about: key)
-                    state.evictedLayers(of: key)
+                    state.dropEvictedLayers(of: key)
                 }
                 return (gone, next)
             }

@@ -276,7 +276,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         let name = shared?.name(of: key)
         self.engine.fence(key) { state in
             if let name {
-                shared?.changed(name)
+                shared?.addInvalidation(of: name)
                 state.shared.recordRefresh(of: key, number: state.nextRevision())
             }
             state.countRefresh(of: key)
@@ -330,7 +330,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
             // The disk may have an entry of a later version of the program, which no save may overwrite.
             if entry.isPersistent, former == nil { state.disk.requireRead(key) }
             var entry = entry
-            state.adopt(&entry, of: key)
+            state.prepare(&entry, of: key)
             entry.condition = .union(entry.condition, state.slots.condition(of: key), since: tagNumber)
             replaced = state.commit(entry, of: key)
             if let changes { state.put(changes, on: entry, of: key) }

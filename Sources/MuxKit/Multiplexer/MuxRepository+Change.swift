@@ -138,7 +138,7 @@ extension MultiplexerCore {
             // A fetch is due when no change is being sent: the response then includes all committed changes.
             guard !layers.isSending else { return }
             self.refresh(key)
-            return self.memory.withSlots { $0.evictedLayers(of: key) }
+            return self.memory.withSlots { $0.dropEvictedLayers(of: key) }
         }
     }
 

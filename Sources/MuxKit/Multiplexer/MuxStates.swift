@@ -364,10 +364,10 @@ extension MultiplexerCore {
         }
         let finish: @Sendable () -> Void = { [weak follower] in follower?.finish() }
         let remove = self.watchers.add(to: key, finish: finish) { [weak follower] _ in follower?.changed() }
-        self.memory.followed(key)
+        self.memory.addConsumer(of: key)
         follower.setEnd { [weak memory] in
             remove()
-            memory?.unfollowed(key)
+            memory?.removeConsumer(of: key)
         }
         return follower
     }
@@ -389,7 +389,7 @@ extension SlotMemory {
     }
 
     /// Counts a consumer of the states of `key`.
-    fileprivate func followed(_ key: Key) {
+    fileprivate func addConsumer(of key: Key) {
         self.engine.follow(key) { [weak watchers] keys in
             for key in keys { watchers?.send(.activity, to: key) }
         } _: { state in
@@ -398,7 +398,7 @@ extension SlotMemory {
     }
 
     /// Uncounts a consumer of the states of `key`.
-    fileprivate func unfollowed(_ key: Key) {
+    fileprivate func removeConsumer(of key: Key) {
         self.engine.unfollow(key) { state in
             guard let place = state.followed.index(forKey: key) else { return nil }
             state.followed.values[place].count -= 1

@@ -5,7 +5,7 @@ extension DiskBacking {
     struct BatchedRead: Sendable {
         /// The entry on disk; `nil` without an entry.
         @usableFromInline let entry: MuxStoredEntry?
-        @usableFromInline let look: StateBeforeRead
+        @usableFromInline let stateBefore: StateBeforeRead
         /// The time at the start of the read.
         @usableFromInline let start: Moment
 
@@ -23,7 +23,7 @@ extension DiskBacking {
 
     /// Reads entries in one call, in the order of `keys`; `nil` if the store fails.
     @usableFromInline
-    func read(_ keys: [(key: Key, look: StateBeforeRead)], for flights: [FlightID]) async -> [BatchedRead]? {
+    func read(_ keys: [(key: Key, stateBefore: StateBeforeRead)], for flights: [FlightID]) async -> [BatchedRead]? {
         guard !keys.isEmpty else { return [] }
         let start = self.memory.repository.time.now
         let names = keys.map { self.persistence.name(of: $0.key) }
@@ -35,7 +35,7 @@ extension DiskBacking {
         }
         guard let stored else { return nil }
         return zip(keys, zip(names, stored)).map { key, found in
-            BatchedRead(entry: found.1?.name == found.0 ? found.1 : nil, look: key.look, start: start)
+            BatchedRead(entry: found.1?.name == found.0 ? found.1 : nil, stateBefore: key.stateBefore, start: start)
         }
     }
 
@@ -45,6 +45,6 @@ extension DiskBacking {
         guard let entry = read.entry,
             let found = await self.memory.loaded(entry, key, self.persistence, isPersistent: true, since: read.start)
         else { return LookUp() }
-        return self.answer(key, flight, found, read.look)
+        return self.answer(key, flight, found, read.stateBefore)
     }
 }

@@ -9,22 +9,23 @@ extension DiskBacking {
         let unsaved = self.collect()
         let refresh = self.memory.engine.withState { $0.disk.refresh }
         var entries = UnsavedEntries()
-        entries.dirty = unsaved.dirty.map { key, entry, value, isRefreshed in
+        entries.dirty = unsaved.writableEntries.map { key, entry, value, isRefreshed in
             let written = (entry.timeOfDay(wallTime, at: now), refresh.savedNumber(forSequence: entry.sequence))
             return self.unsaved(entry, value, key, isRefreshed: isRefreshed, written)
         }
         entries.unseen = unsaved.unseen.map(self.persistence.name(of:))
-        entries.unchanged = max(0, self.memory.engine.withState { $0.slots.entryCount } - unsaved.dirtyCount)
+        entries.unchanged = max(0, self.memory.engine.withState { $0.slots.entryCount } - unsaved.entryCount)
         return entries
     }
 
     /// The number of unsaved entries in memory.
-    var unsavedCount: Int { self.collect().dirtyCount }
+    var unsavedCount: Int { self.collect().entryCount }
 
     /// Changes that are not saved.
     private struct Unsaved {
-        /// The entries, each with the value to save: the server's value, without changes of the app.
-        var dirty: [(Key, Slot<Value>.Entry, Value, isRefreshed: Bool)] = []
+        /// The dirty entries that may be written, each with the value to save: the server's value, without
+        /// changes of the app.
+        var writableEntries: [(Key, Slot<Value>.Entry, Value, isRefreshed: Bool)] = []
         /// Keys of dirty entries that must not be written before their entries on disk are read.
         var unseen: [Key] = []
         /// Keys with a pending removal on disk.
@@ -32,7 +33,7 @@ extension DiskBacking {
         /// Keys whose entry on disk does not have the refresh of the slot yet.
         var refreshes: [Key] = []
 
-        var dirtyCount: Int { self.dirty.count + self.unseen.count }
+        var entryCount: Int { self.writableEntries.count + self.unseen.count }
     }
 
     /// Collects the unsaved changes, in several critical sections.
@@ -56,7 +57,7 @@ extension DiskBacking {
                 if slot.isDiskRefreshUnsaved { unsaved.refreshes.append(key) }
                 guard let entry = slot.entry, entry.isDirty else { continue }
                 if isSeen {
-                    unsaved.dirty.append((key, entry, base?.value ?? entry.value, slot.isRefreshed))
+                    unsaved.writableEntries.append((key, entry, base?.value ?? entry.value, slot.isRefreshed))
                 } else {
                     unsaved.unseen.append(key)
                 }
@@ -174,7 +175,7 @@ extension DiskBacking {
         guard !self.memory.engine.withState({ $0.disk.isDomainRemovalPending }) else { return made }
         await self.lookForNewer(&made)
         do {
-            made.refreshed += try await self.saveRefresh(hasWork: unsaved.dirtyCount > 0)
+            made.refreshed += try await self.saveRefresh(hasWork: unsaved.entryCount > 0)
             try await self.saveRefreshes(unsaved.refreshes, &made)
         } catch {
             made.failures.append(error)

@@ -42,7 +42,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     @inlinable
     @inline(never)
     func lookUp(_ key: Key, _ flight: FlightID) async -> LookUp<Value> {
-        guard let look = self.stateBeforeRead(of: key) else {
+        guard let stateBefore = self.stateBeforeRead(of: key) else {
             // Without a read from the store, this call must detect a session that another process has ended.
             // The call may return while another task still ends the session in this process; then the fetched
             // value is dropped.
@@ -51,7 +51,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         }
         do {
             guard let found = try await self.load(key) else { return LookUp() }
-            return self.answer(key, flight, found, look)
+            return self.answer(key, flight, found, stateBefore)
         } catch {
             return LookUp(loaded: FormerSlot(Slot(), isUnread: true))
         }
@@ -64,9 +64,9 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         _ key: Key,
         _ flight: FlightID,
         _ found: LoadedEntry<Value>,
-        _ look: StateBeforeRead
+        _ stateBefore: StateBeforeRead
     ) -> LookUp<Value> {
-        self.memory.resumeCallers(of: key, flight, source: .disk) { self.adopt(found, of: key, look, in: &$0) }
+        self.memory.resumeCallers(of: key, flight, source: .disk) { self.adopt(found, of: key, stateBefore, in: &$0) }
     }
 
     /// Reads the entry of `key` from disk, without changing the entry in memory.
@@ -119,20 +119,24 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     /// Stores an entry from disk in its slot, unless memory has a newer state.
     ///
     /// - Returns: The slot, even if the table has no room for the slot; `nil` while the removal of the domain
-    ///   is pending. For a key with changes of the app, see ``SlotState/loaded(_:fromBeforeRefresh:_:of:)``.
+    ///   is pending. For a key with changes of the app, see
+    ///   ``SlotState/storeLoaded(_:fromBeforeRefresh:_:of:)``.
     @inlinable
-    func adopt(_ loaded: LoadedEntry<Value>, of key: Key, _ look: StateBeforeRead, in state: inout State) -> Slot<
-        Value
-    >? {
+    func adopt(
+        _ loaded: LoadedEntry<Value>,
+        of key: Key,
+        _ stateBefore: StateBeforeRead,
+        in state: inout State
+    ) -> Slot<Value>? {
         guard !state.disk.isDomainRemovalPending else { return nil }
         var entry = loaded.entry
         entry.sequence = state.nextRevision()
         entry.revision = entry.sequence
-        // During the read, a refresh may have been saved, and the mark in the slot removed: `look` still has
-        // the mark.
-        let isFromBefore = look.isRefreshed || state.disk.isFromBeforeRefresh(loaded)
+        // During the read, a refresh may have been saved, and the mark in the slot removed: `stateBefore`
+        // still has the mark.
+        let isFromBefore = stateBefore.isRefreshed || state.disk.isFromBeforeRefresh(loaded)
         guard state.layers.isEmpty || state.layers[key] == nil else {
-            return state.loaded(entry, fromBeforeRefresh: isFromBefore, loaded.layers, of: key)
+            return state.storeLoaded(entry, fromBeforeRefresh: isFromBefore, loaded.layers, of: key)
         }
         return state.withSlot(of: key) { slot in
             slot.adoptLoaded(entry, fromBeforeRefresh: isFromBefore)
@@ -142,7 +146,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
 
     /// The entry on disk, for a read without a fetch; see ``Backing/loadEntry(_:)``.
     func loadEntry(_ key: Key) async -> MuxEntry<Value>? {
-        guard let look = self.stateBeforeRead(of: key) else {
+        guard let stateBefore = self.stateBeforeRead(of: key) else {
             // An entry may have arrived since the caller looked in memory.
             let now = self.memory.repository.time.now
             return self.memory.engine.withState { $0.slots.slot(of: key)?.snapshot(at: now, source: .memory) }
@@ -153,11 +157,12 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             let slot = state.slots.slot(of: key)
             // An entry that arrived during the read is newer than the read entry. The read entry may have
             // been cleared.
-            guard slot?.entry == nil, let loaded, state.session == look.session, state.discardCount == look.clears
+            guard slot?.entry == nil, let loaded, state.session == stateBefore.session,
+                state.discardCount == stateBefore.clears
             else {
                 return (slot?.snapshot(at: now, source: .memory), false)
             }
-            return (self.adopt(loaded, of: key, look, in: &state)?.snapshot(at: now, source: .disk), true)
+            return (self.adopt(loaded, of: key, stateBefore, in: &state)?.snapshot(at: now, source: .disk), true)
         }
         if isAdopted { self.memory.watchers.send(.entry, to: key) }
         return entry

@@ -118,7 +118,7 @@ extension SharedStoreBacking {
     /// Called under the lock of the commit.
     @usableFromInline
     func stored(_ key: Key, _ name: MuxShared.Name, _ state: inout SlotState<Slots>) {
-        self.changed(name)
+        self.addInvalidation(of: name)
         state.shared.recordFlight(of: key, name)
         state.sharedFlightEnded(key)
     }

@@ -291,7 +291,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 return slot
             }
             var entry = entry
-            state.adopt(&entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
+            state.prepare(&entry, of: key, renewing: entry.revision == 0 ? nil : entry.revision)
             replaced = state.commit(entry, of: key)
             if let digest { state.shared.recordDigest(digest, of: key, revision: entry.revision) }
             // The table may have no room.
@@ -333,7 +333,7 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
     /// Records an invalidation to send, after a refresh of the entry or a `store(_:key:)` of the app.
     ///
     /// Called under the lock. The next claim or load of the entry first sends the invalidation.
-    func changed(_ name: MuxShared.Name) { self.client.addInvalidations(of: [.entry(name.key)]) }
+    func addInvalidation(of name: MuxShared.Name) { self.client.addInvalidations(of: [.entry(name.key)]) }
 
     /// The keys that an invalidation concerns; `nil` for all keys.
     ///
