@@ -71,7 +71,8 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         self.tagsOfKey = persistence?.tags
     }
 
-    /// The multiplexer, for saves and changes of tags; `nil` in the multiplexer's `deinit`.
+    /// The multiplexer, for saves and changes of tags; `nil` before the end of the initialiser, and from the
+    /// start of `deinit`.
     var participant: (any SessionParticipant)? {
         get { self.owner.withLock { $0.participant } }
         set { self.owner.withLock { $0.participant = newValue } }
@@ -83,7 +84,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     /// the lock.
     @inlinable static var portion: Int { 128 }
 
-    /// Changes slots, then releases evicted slots outside the lock.
+    /// Changes slots, then calls ``release(_:)`` outside the lock.
     @inlinable
     func withSlots<R>(_ body: (inout State) -> sending R) -> sending R {
         let (result, work) = self.engine.withState { (body(&$0), $0.takePendingWork()) }
@@ -150,7 +151,7 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         self.watchers.sendToAll(.activity)
     }
 
-    /// Releases evicted slots after a change of slots without ``withSlots(_:)``; not under the lock.
+    /// Calls ``release(_:)`` after a change of slots without ``withSlots(_:)``; not under the lock.
     @inlinable
     func releaseEvicted() { self.release(self.engine.withState { $0.takePendingWork() }) }
 

@@ -24,7 +24,6 @@ struct Layers<Value: Sendable>: Sendable {
     /// Whether a change is being sent, so that a response of the server may or may not include the change.
     var isSending: Bool { self.changes.contains { !$0.isCommitted && !$0.isUnsent } }
 
-    /// Whether at least one change is not committed.
     var hasUncommitted: Bool { self.changes.contains { !$0.isCommitted } }
 
     /// Applies the changes to ``base``, and skips each change that throws.

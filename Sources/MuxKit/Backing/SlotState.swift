@@ -161,7 +161,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         self.followed[key]?.lastCondition = effect == .refreshed ? evicted?.marked(at: number) : nil
     }
 
-    /// Examines two entries, and removes entries beyond use; a call of ``takePendingWork()`` must follow.
+    /// Examines at most two entries of a table, and removes entries beyond use; a call of
+    /// ``takePendingWork()`` must follow.
     @inlinable
     mutating func sweep(at now: Moment, _ limits: Freshness.Limits) {
         var useless: [(Key, Slot<Value>)] = []
@@ -211,7 +212,8 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         return self.arrivals.first(after: condition.number) ?? .max
     }
 
-    /// Takes the pending work for ``SlotMemory/release(_:)``, which runs outside the lock.
+    /// Takes the pending work for ``SlotMemory/release(_:)``, which runs outside the lock; `nil` without
+    /// work.
     @inlinable
     mutating func takePendingWork() -> PendingWork? {
         if !self.layers.isEmpty {
@@ -248,7 +250,6 @@ struct SlotState<Slots: SlotStorage>: Sendable {
         for key in key.map({ [$0] }) ?? Array(self.followed.keys) { self.followed[key]?.counts.refreshes += 1 }
     }
 
-    /// Counts a fetch.
     @inlinable
     mutating func countFetch(of key: Key) {
         self.statistics.fetches += 1

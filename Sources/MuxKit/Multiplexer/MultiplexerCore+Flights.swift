@@ -4,7 +4,7 @@ extension MultiplexerCore {
     @usableFromInline
     struct Beginning: Sendable {
         @usableFromInline let moment: Moment
-        /// The number of the last change of any tag.
+        /// The number of the last change of any tag before the fetch.
         @usableFromInline let tagNumber: UInt64
         /// The previous slot, with the server's entry below changes of the app; `nil` without a usable slot.
         @usableFromInline let former: FormerSlot<Value>?

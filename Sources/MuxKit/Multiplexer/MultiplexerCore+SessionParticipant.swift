@@ -119,7 +119,7 @@ extension MultiplexerCore: SessionParticipant {
         }
     }
 
-    /// Removes the entry of `key` from memory, and fences its flight.
+    /// Removes the entry of `key` from memory, and fences the flights of `key`.
     ///
     /// - Parameters:
     ///   - key: The key.

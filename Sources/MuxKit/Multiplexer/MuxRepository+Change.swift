@@ -17,8 +17,8 @@ extension MuxRepository {
     ///
     /// **Fetches during a change.** A response to a fetch during a change may or may not include the change,
     /// so the response is not kept; callers get the changed value in the cache, if any. A committed change is
-    /// shown until the cache gets a newer value of the server: a fetch that began after the end of all
-    /// changes, or a call of `store`.
+    /// shown until the cache gets a newer value: from a fetch that began after the end of all changes, or
+    /// from a call of `store`.
     ///
     /// **End.** Only the first call of ``commit()`` or ``undo()`` has an effect. Without a call, the
     /// deallocation of the object undoes the change. A clear or a sign-out removes the value with its
@@ -42,8 +42,6 @@ extension MuxRepository {
         public func commit() { self.end.withLock { $0.take() }?(true) }
 
         /// Ends the change as refused: the value is shown without the change.
-        ///
-        /// The age of the value is the age of the server's value.
         public func undo() { self.end.withLock { $0.take() }?(false) }
 
         /// Marks the change as certainly unsent, or as possibly sent.
@@ -63,8 +61,8 @@ extension MultiplexerCore {
     ///   - key: The key.
     ///   - isUnsent: Whether no request has sent the change: only a sent, uncommitted change prevents the
     ///     caching of a response.
-    ///   - isOverlay: Whether the change stays after a removal of the value, except at the end of the
-    ///     session.
+    ///   - isOverlay: Whether the uncommitted change stays after a removal of the value, except at the end of
+    ///     the session.
     ///   - transform: The change.
     /// - Returns: The change.
     /// - Throws: The error of `transform`.
@@ -96,7 +94,9 @@ extension MultiplexerCore {
         )
     }
 
-    /// Marks a change as sent or unsent; running fetches are fenced, as at the beginning of a change.
+    /// Marks a change as sent or unsent, and fences running fetches, as at the beginning of a change.
+    ///
+    /// No effect after the end of the change, or if the mark is the same.
     private func markChange(_ id: Ticket, of key: Key, isUnsent: Bool) {
         while true {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }

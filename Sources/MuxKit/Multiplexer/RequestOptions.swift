@@ -54,9 +54,9 @@ extension RequestOptions {
 
     /// Options for a request that returns a stale value of any age at once, and starts a renewal.
     ///
-    /// Without a cached value, after a refresh, or with a maximum age, the request waits for a fetch instead.
-    /// After failures, ``MuxPolicy/errorBackoff`` and ``MuxPolicy/remembersFailure`` can prevent the renewal
-    /// or the fetch.
+    /// The request waits for a fetch instead in three cases: without a cached value; after a refresh; with a
+    /// maximum age, unless the cached value is fresh and younger. After failures, ``MuxPolicy/errorBackoff``
+    /// and ``MuxPolicy/remembersFailure`` can prevent the renewal or the fetch.
     ///
     /// ``cacheOnly`` documents the age at which values leave the disk.
     public static let staleWhileRevalidate = RequestOptions(mode: .usual, staleWhileRevalidate: .longest)

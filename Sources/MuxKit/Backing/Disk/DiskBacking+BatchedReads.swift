@@ -21,7 +21,9 @@ extension DiskBacking {
         self.memory.engine.withState { state in keys.map { Self.stateBeforeRead(of: $0, in: state) } }
     }
 
-    /// Reads entries in one call, in the order of `keys`; `nil` if the store fails.
+    /// Reads entries in one call, then the changes that concern the entries (``readChanges(for:)``).
+    ///
+    /// - Returns: The entries, in the order of `keys`; `nil` if the store fails.
     @usableFromInline
     func read(_ keys: [(key: Key, stateBefore: StateBeforeRead)], for flights: [FlightID]) async -> [BatchedRead]? {
         guard !keys.isEmpty else { return [] }

@@ -190,8 +190,8 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
     func removeDomain() async -> MuxRepository.ClearReport {
         do {
             let failure = try await self.memory.repository.removeAll(domain: self.persistence.domain)
-            // The removal includes entries that were saved after an earlier failed removal. No entry was read
-            // from disk in the meantime, so all saved entries in memory are unsaved again.
+            // If an earlier attempt failed, saves may have written entries since then. This removal has
+            // removed these entries, so all saved entries in memory are unsaved again.
             if self.memory.engine.withState({ $0.disk.isDomainRemovalPending }) { self.markUnsaved() }
             let former = self.memory.engine.withState { state in
                 state.disk.isDomainRemovalPending = false

@@ -76,7 +76,7 @@ struct DiskRefresh: Sendable {
         return other > number
     }
 
-    /// Whether an entry on disk was fetched before the refresh.
+    /// Whether an entry on disk counts as fetched before the refresh.
     func isLater(than entry: MuxStoredEntry) -> Bool {
         guard let number else { return entry.refreshNumber == nil && self.date.map { entry.fetchedAt <= $0 } ?? false }
         return entry.refreshNumber != number

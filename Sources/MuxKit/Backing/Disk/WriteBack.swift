@@ -14,7 +14,7 @@ extension SlotMemory {
         withExtendedLifetime(marks) {}  // released outside the lock
     }
 
-    /// Starts a write-back: a save, after which entries can be evicted.
+    /// Starts a write-back: a save that makes entries evictable.
     @usableFromInline
     func writeBack() {
         guard let participant = self.participant else { return }

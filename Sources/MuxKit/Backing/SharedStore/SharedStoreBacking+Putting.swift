@@ -2,11 +2,11 @@ import Foundation
 
 /// Puts of entries in the shared store.
 extension SharedStoreBacking {
-    /// Puts a fetched entry in the store, and ends the claim.
+    /// Puts a fetched entry in the store if the store may have the entry, and ends the claim.
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - isKept: Whether the store may have the entry.
+    ///   - isKept: Whether the store may have the entry, apart from the time to live.
     ///   - key: The key.
     ///   - claim: The claim.
     ///   - began: The time at the start of the fetch.
