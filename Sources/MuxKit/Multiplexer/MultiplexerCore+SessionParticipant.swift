@@ -207,7 +207,7 @@ extension MultiplexerCore: SessionParticipant {
     }
 
     /// Makes followed entries that are no longer in memory stale, because their tags are unknown.
-    private func evictedBecameStale() {
+    private func markEvictedAsStale() {
         let keys = self.engine.withState { state in
             let keys = state.followed.keys.filter { state.slots.slot(of: $0)?.entry == nil }
             for key in keys { state.countRefresh(of: key) }
@@ -239,7 +239,7 @@ extension MultiplexerCore: SessionParticipant {
             let keepsChanges = if case .tag = scope { false } else { scope != .everything }
             guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }
-            if case .tag = scope { self.evictedBecameStale() }
+            if case .tag = scope { self.markEvictedAsStale() }
         case .unknown: shared.markAllUnverified(isEmptied: false)
         case .emptied: shared.markAllUnverified(isEmptied: true)
         case .stored, .released: break
