@@ -1,6 +1,5 @@
 import Synchronization
 
-/// Changes of tags.
 extension SlotMemory {
     /// Whether an entry has had tags.
     var usesTags: Bool { self.hasJoinedTagLog.load(ordering: .relaxed) }

@@ -24,15 +24,11 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
     @usableFromInline let usualLimits: Freshness.Limits
     @usableFromInline let repository: MuxRepository
     @usableFromInline let selection: EntrySelection<Key>?
-    /// Notifies watchers of changes.
-    ///
-    /// A notification does not contain the entry: the watcher reads the newest entry.
+    /// A notification of a watcher does not contain the entry: the watcher reads the newest entry.
     @usableFromInline let watchers = Broadcast<Key, SlotChange>()
-    /// Whether the repository has an observer.
     @usableFromInline let isObserved: Bool
     /// Whether the observer receives hits.
     @usableFromInline let tellsHits: Bool
-    /// The multiplexer's `cacheKey`, for events.
     private let cacheKey: String?
     /// The multiplexer's name, for events; `nil` without an observer.
     private let name: String?
@@ -218,7 +214,6 @@ final class SlotMemory<Slots: SlotStorage>: Sendable {
         observer.tell(event)
     }
 
-    /// Reports a failure.
     @usableFromInline
     func tell(_ kind: MuxEvent.Kind, _ key: Key, _ duration: Duration?, because error: any Error) {
         if self.isObserved { self.sendEvent(kind, key, duration, because: MuxEvent.Reason(of: error)) }

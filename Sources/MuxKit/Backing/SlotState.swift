@@ -21,7 +21,6 @@ package struct StateCounts: Sendable, Hashable {
     @usableFromInline package var replacements: UInt64 = 0
     /// The number of changes that made the entry stale, even if memory did not have the entry.
     @usableFromInline package var refreshes: UInt64 = 0
-    /// The number of fetches.
     @usableFromInline package var fetches: UInt64 = 0
     /// The number of replacements, removals and failures, and of responses that were not kept because of
     /// changes of the app.

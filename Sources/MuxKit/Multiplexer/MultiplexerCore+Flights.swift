@@ -20,7 +20,6 @@ extension MultiplexerCore {
         }
     }
 
-    /// The work of one flight.
     @inlinable
     func fly(_ key: Key, _ flight: FlightID) async {
         if case .none = self.backing {

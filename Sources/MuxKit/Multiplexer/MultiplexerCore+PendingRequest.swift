@@ -151,7 +151,6 @@ extension MultiplexerCore {
             )
         }
 
-        /// The value of the outcome.
         @inlinable @inline(never)
         func value(_ answer: FlightWaiter.Answer) throws -> Value { try self.endWait(answer).value }
 

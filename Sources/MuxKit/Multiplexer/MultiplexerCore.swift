@@ -9,7 +9,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     @usableFromInline let memory: SlotMemory<Slots>
     @usableFromInline let backing: Backing<Slots>
-    /// The engine of ``memory``.
     @usableFromInline let engine: FlightEngine<Key, MuxEntry<Value>, State>
     /// The state of ``engine``; a separate reference saves indirections for each hit.
     @usableFromInline let engineState: Locked<FlightEngine<Key, MuxEntry<Value>, State>.EngineState>
@@ -31,7 +30,6 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @usableFromInline let flightsAtOnce: Int
     /// Whether flights run code that is specialised for the type of the value.
     @usableFromInline let hasSpecialisedFlights = Atomic(false)
-    /// Whether the observer receives hits.
     @usableFromInline let tellsHits: Bool
 
     init(
@@ -308,8 +306,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     ///   - fetched: The new value.
     ///   - key: The key.
     ///   - revision: The revision of the entry to replace; `nil` to replace any entry.
-    /// - Returns: Whether the entry was stored; `false`, with no change, if the cached entry does not have
-    ///   `revision`, or if `key` is not equal to itself.
+    /// - Returns: Whether the entry was stored; `false`, with no change, if the entry, without changes of the
+    ///   app, does not have `revision`, or if `key` is not equal to itself.
     @inlinable
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {

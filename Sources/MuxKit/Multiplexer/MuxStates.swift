@@ -44,7 +44,6 @@ extension MuxState {
             && self.isLoading == other.isLoading && self.failureNumber == other.failureNumber
     }
 
-    /// This state with another entry.
     package func holding(_ entry: MuxEntry<Value>) -> MuxState {
         MuxState(
             entry: entry,

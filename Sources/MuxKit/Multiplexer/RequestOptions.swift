@@ -114,7 +114,6 @@ extension RequestOptions {
         return options
     }
 
-    /// The maximum age.
     var maximumAge: Duration? { self.maximumNanoseconds.map { .nanoseconds($0) } }
 
     /// The limits of a request with these options and `policy`.

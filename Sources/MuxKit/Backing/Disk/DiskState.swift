@@ -5,8 +5,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     var refresh = DiskRefresh()
     /// Keys whose entry on disk was written by a later version of the program.
     @usableFromInline var newer: Set<Key> = []
-    /// Keys of stored or fetched values whose entry on disk has not been read yet, and may be newer; with the
-    /// number of failed reads by saves.
+    /// Keys of stored or fetched values whose entry on disk must be read before a save, because the entry may
+    /// be newer; with the number of failed reads by saves.
     ///
     /// The key of a fetched value is included only after a failed read.
     @usableFromInline var unseen: [Key: Int] = [:]
@@ -60,14 +60,12 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         return former
     }
 
-    /// Counts entries that were evicted unsaved.
     @inlinable
     mutating func countLosses(_ count: Int) {
         self.lostCount += count
         self.lostSinceTry += count
     }
 
-    /// Takes the number of entries evicted unsaved since the last report.
     mutating func takeLosses() -> Int {
         defer { self.lostCount = 0 }
         return self.lostCount

@@ -5,7 +5,7 @@
 final class FetchClaim: Sendable {
     private let client: SharedStoreClient
     let ticket: MuxShared.Ticket
-    /// Whether the store has an older entry.
+    /// Whether the store has an earlier entry.
     let replaces: Bool
     /// The remaining time that the flight may wait for the store.
     let budget: Duration
@@ -77,7 +77,6 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 
     // MARK: - Flights
 
-    /// Records that a flight has begun.
     mutating func recordFlight(of key: Key, _ name: MuxShared.Name) {
         if let place = self.facts.index(forKey: key) {
             self.facts.values[place].flightCount += 1
@@ -148,7 +147,6 @@ struct SharedEntries<Key: Hashable & Sendable>: Sendable {
 
     // MARK: - Entries
 
-    /// Records the digest of the payload of the entry with this revision.
     @usableFromInline
     mutating func recordDigest(_ digest: String, of key: Key, revision: UInt64) {
         self.facts[key]?.digest = (digest, revision)

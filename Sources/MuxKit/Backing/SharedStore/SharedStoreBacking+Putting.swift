@@ -1,6 +1,5 @@
 import Foundation
 
-/// Puts of entries in the shared store.
 extension SharedStoreBacking {
     /// Puts a fetched entry in the store if the store may have the entry, and ends the claim.
     ///
