@@ -85,6 +85,10 @@ extension SlotState {
     /// The entry in memory, or otherwise the entry that the changes show; `nil` without an entry.
     func shownEntry(_ key: Key) -> Slot<Value>.Entry? { self.slots.slot(of: key)?.entry ?? self.layers[key]?.shown }
 
+    /// The revision of the value with changes; `nil` without changes or without a value.
+    @usableFromInline
+    func shownRevision(of key: Key) -> UInt64? { self.layers[key]?.shown?.revision }
+
     /// The entry without changes; `nil` without an entry.
     @usableFromInline
     func serverEntry(_ key: Key) -> Slot<Value>.Entry? {

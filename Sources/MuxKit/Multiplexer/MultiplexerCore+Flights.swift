@@ -208,6 +208,9 @@ extension MultiplexerCore {
                 replaced = state.withSlot(of: key) { $0.removeEntryWithoutSuccessor(isOnDisk: isOnDisk) }
             }
             if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }
+            // The revision of the server's entry would permit a `store` of the value with the changes as the
+            // server's value.
+            let revision = mayKeep && changes != nil ? state.shownRevision(of: key) : nil
             return .success(
                 MuxEntry(
                     value: mayKeep ? changes?.shownValue ?? entry.value : entry.value,
@@ -216,7 +219,7 @@ extension MultiplexerCore {
                     source: .fetch,
                     isStale: !mayKeep || entry.timeToLive <= .zero,
                     staleReason: mayKeep ? nil : .fenced,
-                    revision: entry.revision
+                    revision: revision ?? entry.revision
                 )
             )
         } always: { state in

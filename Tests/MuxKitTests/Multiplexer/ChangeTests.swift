@@ -423,6 +423,17 @@ struct ChangeTests {
         #expect(list.cachedValue == [1, 9])
     }
 
+    @Test func `SC-08 a fetched value with unsent changes does not count as the server's value`() async throws {
+        let list = self.list { [1] }
+        let change = list.overlay(isUnsent: true) { $0.append(2) }
+        let fetched = try await list.requestEntry()
+        #expect(fetched.value == [1, 2])
+        #expect(!list.store(fetched.value + [9], ifUnchangedSince: fetched))
+        #expect(list.cachedValue == [1, 2])
+        change.undo()
+        #expect(list.cachedValue == [1])
+    }
+
     @Test(arguments: [false, true])
     func `SC-08 a refresh on another machine keeps the uncommitted changes`(isOfAll: Bool) async throws {
         let store = MemorySharedStore()
