@@ -12,31 +12,32 @@ package import MuxKit
 /// }
 /// ```
 ///
-/// The transport performs the tasks that all clients share: validation of calls, redirections
-/// (``HTTPRedirects``), removal of interim responses, and limits of time and size. While the sink is slow,
-/// the closure's calls of the sink are suspended: the closure reads no further, and the server slows down.
+/// The transport validates calls, follows redirections (``HTTPRedirects``), removes interim responses, and
+/// limits time and size. If the caller's sink is slow, a buffer fills. A full buffer suspends the closure's
+/// calls of the sink: the closure reads no further, and the server slows down.
 ///
 /// **Silence**, which ``HTTPTransportConfiguration/timeout`` limits, is the time in which the caller's sink
 /// is idle and the closure passes on no part of the response. A wait for a piece of a streamed request body
 /// does not count as silence of the server. The sending of a body in memory and the wait for a connection do
-/// count; each interim response that the closure passes to the sink restarts the measurement.
+/// count. Each interim response that the closure passes to the sink, and each piece of a streamed request
+/// body, restarts the measurement.
 ///
 /// **Tasks of the closure.** The closure sends the request unchanged, once, and passes the response to the
 /// sink while the response arrives. Redirections, cookies, cached responses and retries of the client must be
 /// switched off. The closure applies the options for connections:
 /// ``HTTPTransportConfiguration/connectionsPerHost`` and ``HTTPTransportConfiguration/usesProxies``.
 ///
-/// **Errors.** An error of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as described at
-/// ``HTTPTransport``, unless the closure throws an ``HTTPError/TransportFailure``. For a connection that
-/// ended early the closure throws ``HTTPError/TransportFailure/closedWithoutResponse(_:)``, before or after
-/// the head of the response. After the head, the transport throws
-/// ``HTTPError/TransportFailure/truncated(expected:received:)`` instead, or returns the response if the
-/// announced length has arrived. A body shorter than announced is an error even if the closure returns
-/// without an error.
+/// **Errors.** An error type of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as
+/// described at ``HTTPTransport``. The closure may throw an ``HTTPError/TransportFailure`` instead. For a
+/// connection that ended early the closure throws
+/// ``HTTPError/TransportFailure/closedWithoutResponse(_:)``, before or after the head of the response. After
+/// the head, the transport throws ``HTTPError/TransportFailure/truncated(expected:received:)`` instead, or
+/// returns the response if the response is complete. A body without a content coding that is shorter than
+/// announced is an error even if the closure returns without an error.
 ///
 /// **Cancellation.** After a cancellation or an exceeded limit, the caller resumes at once, or as soon as a
-/// running call of its sink returns. Then the closure's task is cancelled, and the closure's next call of the
-/// sink throws `CancellationError`.
+/// running call of its sink returns. Then the closure's task is cancelled, and the sink of the closure throws
+/// `CancellationError` instead of accepting a further part of the final response.
 public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
     /// Performs one exchange: sends the call, passes the response to the sink, and returns the trailer
     /// fields.
@@ -145,8 +146,6 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
     }
 
     /// Returns the call; a streamed body is wrapped in a ``WatchedBody``.
-    ///
-    /// An error of the body ends the exchange, even if the client ignores the error.
     private static func watched(_ call: HTTPCall, _ exchange: HTTPExchange) -> HTTPCall {
         guard case .stream(let stream)? = call.body else { return call }
         var call = call
@@ -157,6 +156,8 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
 }
 
 /// A streamed request body; while a client waits for a piece of the body, silence is not measured.
+///
+/// An error of the body ends the exchange, even if the client ignores the error.
 private struct WatchedBody: AsyncSequence, Sendable {
     let base: HTTPCall.BodyStream
     let exchange: HTTPExchange
@@ -173,7 +174,8 @@ private struct WatchedBody: AsyncSequence, Sendable {
             do {
                 return try await self.base.next(isolation: actor)
             } catch {
-                // A client that needs no further piece may cancel the task that reads the body: no failure.
+                // Not a failure: a client that needs no further piece may cancel the task that reads the
+                // body.
                 if !Task.isCancelled {
                     let isCancelled = error is CancellationError
                     self.exchange.abandon(isCancelled ? error : HTTPError.preparation(.encoding(error)))

@@ -1,12 +1,12 @@
 package import Foundation
 package import MuxKit
 
-/// The response state of one exchange, as a pure state machine that all transports share.
+/// The state machine for the response of one exchange; has no side effects.
 package struct HTTPExchangeStateMachine: Sendable {
     private let method: HTTPMethod
-    /// The maximum announced length of the body in bytes; `nil` for no limit.
+    /// The maximum value of ``expected``; `nil` for no limit.
     ///
-    /// The size of a body without an announced length, or with a content coding, is limited only by the sink.
+    /// The limit for other bodies is a task of the sink.
     private let sizeLimit: Int?
     private var reply: HTTPReply?
     /// The announced length of the body; `nil` without a `Content-Length`, with a content coding or a
@@ -28,8 +28,7 @@ package struct HTTPExchangeStateMachine: Sendable {
 
     /// Processes the head of a response.
     ///
-    /// An unknown transfer coding is accepted: the body is passed on without decoding, up to the end of the
-    /// connection.
+    /// A response with only unknown transfer codings is accepted: the body is passed on without decoding.
     ///
     /// - Returns: The reason to abort; otherwise `nil`. Reasons are:
     ///
@@ -61,7 +60,8 @@ package struct HTTPExchangeStateMachine: Sendable {
         return .bodyTooLarge(limit: sizeLimit)
     }
 
-    /// Whether the whole body has arrived, or the response has no body; `false` for a body of unknown length.
+    /// Whether the response is known to be complete: the announced number of bytes has arrived, or the method
+    /// or the status excludes a body.
     package var isComplete: Bool {
         guard let reply else { return false }
         return self.expected.map { self.received >= $0 } ?? (self.method == .head || [204, 304].contains(reply.status))
@@ -72,19 +72,19 @@ package struct HTTPExchangeStateMachine: Sendable {
 
     /// Returns the outcome at the end of the exchange.
     ///
-    /// - Parameter failure: The failure; ``HTTPError/TransportFailure/closedWithoutResponse(_:)`` if the
-    ///   connection ended early, even after the head of the response; `nil` without a failure.
+    /// - Parameter failure: The failure; `nil` without a failure. After the head of the response,
+    ///   ``HTTPError/TransportFailure/closedWithoutResponse(_:)`` reports an early end of the connection.
     /// - Returns: The response, or the error for the caller.
     package func ended(_ failure: (any Error)?) -> Result<HTTPReply, any Error> {
         switch (failure, self.reply) {
         // `URLSession` on Linux reports a short body as an unknown error; the lengths reveal the truncation.
         case (HTTPError.transport(.unreachable(let error), _)?, _):
             .failure(self.truncation ?? HTTPError.unreachable(error))
-        // The server closed the connection after a whole response, without having read the whole request.
+        // For example, the server closed the connection before the server had read the whole request.
         case (HTTPError.transport(.closedWithoutResponse, _)?, let reply?) where self.isComplete: .success(reply)
         case (HTTPError.transport(.closedWithoutResponse, _)?, _?):
             .failure(HTTPError.truncated(expected: self.expected, received: self.received))
-        // Without the name of an inner request: the transport names the request of the caller.
+        // Drops the request that the transport may have named: the error text names the caller's request.
         case (HTTPError.transport(.closedWithoutResponse(let error), _)?, nil):
             .failure(HTTPError.transport(.closedWithoutResponse(error)))
         case (let failure?, _): .failure(failure)
@@ -101,16 +101,15 @@ package struct HTTPExchangeStateMachine: Sendable {
 
 /// One exchange between a transport and a caller.
 ///
-/// The transport is the producer of the response, on the transport's thread; the caller's task is the
-/// consumer.
+/// The transport produces the response, on any thread; the caller's task consumes the response.
 ///
-/// A bounded buffer separates both sides. One resumption of the caller delivers all bytes that have arrived.
+/// A full buffer pauses the producer. One resumption of the caller delivers all bytes that have arrived.
 package final class HTTPExchange: Sendable {
-    /// The limits of an exchange.
+    /// The limits of the exchanges of one call.
     package struct Limits: Sendable {
         /// The maximum silence of the server.
         let silence: Duration
-        /// The maximum total duration of the call.
+        /// The maximum total duration of the call; `nil` for no limit.
         let deadline: Duration?
         /// The time of the deadline before ``excluded`` is added.
         private let earliestEnd: Moment
@@ -119,7 +118,8 @@ package final class HTTPExchange: Sendable {
         private let excluded: Locked<Duration>?
         /// The maximum announced length of the body in bytes; `nil` for no limit.
         let body: Int?
-        /// The number of the session at the start of the call; see ``ValidatedTransport/session``.
+        /// The number of the call's session (``ValidatedTransport/session``), or `.max` if the session had
+        /// ended before the exchange.
         var session: UInt64
 
         package init(silence: Duration, deadline: Duration?, body: Int?, from start: Moment, session: UInt64 = 0) {
@@ -137,7 +137,7 @@ package final class HTTPExchange: Sendable {
             return self.earliestEnd.advanced(by: excluded.withLock(\.self))
         }
 
-        /// Excludes a time from the deadline, such as a wait for a token.
+        /// Excludes a time from the deadline, such as a wait for a token; no effect without a deadline.
         func exclude(_ time: Duration) { self.excluded?.withLock { $0 += time } }
     }
 
@@ -163,11 +163,10 @@ package final class HTTPExchange: Sendable {
         var hasEnded = false
         /// The error of the first ``HTTPExchange/abandon(_:)``, even if the exchange had already ended.
         var abandonError: (any Error)?
-        /// Whether the client waits for the server, and not for a free connection or for the body of the
-        /// request.
+        /// Whether the client waits for the server, and not for a connection or for the body of the request.
         var isWaitingForServer = true
         var hasProducerEnded = false
-        /// The time of the last activity of the connection, or of the start of the wait for the server.
+        /// The start of the measured silence.
         var lastActivity: Moment
         /// The waiting consumer; resumed only by ``HTTPExchange/flush()``, outside the lock.
         var consumer: CheckedContinuation<News, Never>?
@@ -187,7 +186,7 @@ package final class HTTPExchange: Sendable {
         self.time = time
     }
 
-    // MARK: - For the producer, on its thread
+    // MARK: - For the producer
 
     /// Whether further data of the producer is ignored.
     package var hasEnded: Bool { self.state.withLock { $0.hasEnded } }
@@ -195,7 +194,7 @@ package final class HTTPExchange: Sendable {
     /// Whether the producer has reported the end of the exchange.
     package var hasProducerEnded: Bool { self.state.withLock { $0.hasProducerEnded } }
 
-    /// Whether the whole response has arrived, according to the announced length.
+    /// See ``HTTPExchangeStateMachine/isComplete``.
     package var isComplete: Bool { self.state.withLock { $0.machine.isComplete } }
 
     /// Whether the head of the response has arrived.
@@ -236,9 +235,11 @@ package final class HTTPExchange: Sendable {
     /// The buffer's reply to a piece of the body.
     package enum Verdict: Sendable {
         case taken
-        /// The buffer is full: the producer waits for ``HTTPProducer/resume()``, and then delivers the piece
-        /// again if the piece was not taken.
+        /// The buffer is full: the producer waits for ``HTTPProducer/resume()``.
+        ///
+        /// With `canKeep`, the buffer has not taken the piece: the producer then delivers the piece again.
         case paused
+        /// The exchange has ended: the producer stops.
         case ended
     }
 
@@ -265,7 +266,8 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Ends the exchange, with or without a failure; after the end, only ``hasProducerEnded`` changes.
+    /// Ends the exchange, with or without a failure; if the exchange has ended before, only sets
+    /// ``hasProducerEnded``.
     ///
     /// - Parameters:
     ///   - failure: The failure, as for ``HTTPExchangeStateMachine/ended(_:)``.
@@ -303,8 +305,8 @@ package final class HTTPExchange: Sendable {
     /// - Parameters:
     ///   - sink: Receives the response.
     ///   - start: Starts the producer.
-    /// - Returns: The head of the response, after the end of the body.
-    /// - Throws: ``HTTPError``, the error of the sink, or `CancellationError`.
+    /// - Returns: The head of the response with the trailers, after the end of the body.
+    /// - Throws: The failure of the exchange or of `start`; the error of the sink; `CancellationError`.
     package func run(
         into sink: any HTTPSink,
         start: (HTTPExchange) throws -> any HTTPProducer
@@ -340,8 +342,10 @@ package final class HTTPExchange: Sendable {
         }
     }
 
-    /// Ends the exchange at once, for a reason outside the producer, such as a cancellation; buffered data is
-    /// dropped.
+    /// Ends the exchange for a reason outside the producer, such as a cancellation, and drops the buffered
+    /// data.
+    ///
+    /// If the exchange has ended before, the method only records the error for ``throwIfAbandoned()``.
     package func abandon(_ error: any Error) {
         self.state.withLock { state in
             if state.abandonError == nil { state.abandonError = error }
@@ -352,7 +356,7 @@ package final class HTTPExchange: Sendable {
         self.flush()
     }
 
-    /// Throws the error of the first ``abandon(_:)``, if any; called between two pieces.
+    /// Throws the error of the first ``abandon(_:)``, if any, even after the end of the exchange.
     package func throwIfAbandoned() throws {
         if let error = self.state.withLock({ $0.abandonError }) { throw error }
     }
@@ -405,7 +409,7 @@ package final class HTTPExchange: Sendable {
 
     /// Aborts the exchange if a limit has passed.
     ///
-    /// - Returns: The time until the next limit, if no data arrives; `nil` after an abort.
+    /// - Returns: The shortest time until a limit can pass; `nil` after an abort.
     private func timeLeft() -> Duration? {
         let now = self.time.now
         let (lastActivity, isWaiting) = self.state.withLock {
@@ -415,7 +419,7 @@ package final class HTTPExchange: Sendable {
             self.abandon(HTTPError.transport(.deadlineExceeded(after: deadline)))
             return nil
         }
-        // A slow consumer, or a wait for a free connection, does not count as silence of the server.
+        // Time in which the client does not wait for the server is not silence of the server.
         let silence =
             isWaiting ? lastActivity.advanced(by: self.limits.silence).duration(since: now) : self.limits.silence
         guard silence > .zero else {
@@ -431,6 +435,7 @@ package protocol HTTPProducer: Sendable {
     /// Continues after a pause: the buffer has room.
     func resume()
 
-    /// Aborts the exchange, unless the exchange has ended; the connection closes shortly afterwards.
+    /// Ends the work for the exchange, unless the work has ended; called once, even after a complete
+    /// response.
     func stop()
 }

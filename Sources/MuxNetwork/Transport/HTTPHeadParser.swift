@@ -1,7 +1,7 @@
 package import Foundation
 
-/// Parses the lines of a response's head and trailers (RFC 9112, sections 4, 5 and 7.1.2), as libcurl
-/// delivers them.
+/// Parses the lines of a response's head and trailers that libcurl delivers (RFC 9112, sections 4, 5 and
+/// 7.1.2).
 package struct HTTPHeadParser: Sendable {
     private enum State: Sendable {
         case statusLine
@@ -34,7 +34,7 @@ package struct HTTPHeadParser: Sendable {
         self.limit = limit
     }
 
-    /// Parses one line, with or without its line end.
+    /// Parses one line, with or without its line end, or several lines of trailers.
     ///
     /// - Returns: The head, if the line completes the head of a final response; otherwise `nil`.
     /// - Throws: ``HTTPError/TransportFailure/headTooLarge(limit:)``;
@@ -124,7 +124,7 @@ package struct HTTPHeadParser: Sendable {
     /// Decodes a URL reference; if the bytes are not valid UTF-8, all bytes outside ASCII are
     /// percent-encoded.
     ///
-    /// A conversion from ISO 8859-1 would change the target of the reference.
+    /// ``text(_:)`` would convert the bytes from ISO 8859-1, and so change the target of the reference.
     private static func reference(_ bytes: ArraySlice<UInt8>) -> String {
         guard String(validating: bytes, as: UTF8.self) == nil else { return self.text(bytes) }
         return HTTPGrammar.trimmed(PercentEncoding.encodeIllegal(bytes) { $0 < 128 })

@@ -3,8 +3,7 @@ import MuxKit
 
 /// The rules for the redirections of one call (RFC 9110, section 15.4).
 ///
-/// The transports of this library apply the rules. A custom transport other than an ``ExchangeTransport``
-/// applies the rules as follows:
+/// The transports of this library apply the rules. A custom transport can apply the rules as follows:
 ///
 /// ```swift
 /// var redirects = HTTPRedirects(call)
@@ -12,7 +11,8 @@ import MuxKit
 /// while let next = try redirects.next(after: reply) { reply = try await self.exchange(next) }
 /// ```
 ///
-/// Illegal characters in `Location` are percent-encoded; valid escapes are kept.
+/// In the path, the query and the fragment of `Location`, illegal characters are percent-encoded, and valid
+/// escapes are kept.
 ///
 /// A redirection from `https` to `http` is refused, as is a redirection that would send the body to another
 /// scheme, host or port. A redirection to another scheme, host or port removes credentials; a later
@@ -94,9 +94,9 @@ public struct HTTPRedirects: Sendable {
     }
 }
 
-/// Checks the head of each response for a redirection; redirections do not reach the base sink.
+/// Checks the head of a response for a redirection; a redirection does not reach the base sink.
 final class RedirectingSink: HTTPSink {
-    /// Ends the exchange: the redirection's body is too long to be read only to reuse the connection.
+    /// Ends the exchange, because the body of the redirection exceeds ``maximumDrainedBytes``.
     struct Following: Error {}
 
     private struct State: Sendable {
@@ -124,7 +124,7 @@ final class RedirectingSink: HTTPSink {
         self.base = base
     }
 
-    /// The next request if the response is a redirection; otherwise `nil`.
+    /// The next request if the response is a redirection to follow; otherwise `nil`.
     var next: HTTPCall? { self.state.withLock { $0.next } }
     var redirects: HTTPRedirects { self.state.withLock { $0.redirects } }
 

@@ -4,8 +4,8 @@ import MuxKit
 /// Receives a response piece by piece while the response arrives, so the entire body need not be in memory.
 ///
 /// The caller's task calls the sink, one call at a time and in order; the transports of this library call the
-/// sink on the concurrent pool. During a call, the transport reads until a bounded buffer is full. Blocking
-/// work, such as writing to a file, belongs on another thread.
+/// sink on the concurrent pool. During a call, these transports read from the server until a buffer is full.
+/// Blocking work, such as writing to a file, belongs on another thread.
 ///
 /// **After a failure.** An error of the sink ends the exchange; the transport throws that error to its
 /// caller.
@@ -20,13 +20,14 @@ public protocol HTTPSink: Sendable {
     ///
     /// Bytes that arrive while the sink is busy may be joined to one piece for the next call.
     ///
-    /// - Parameter bytes: The piece, decoded if the transport supports the content coding and the request
-    ///   accepts the coding.
+    /// - Parameter bytes: The piece, decoded as described in ``HTTPReply/body``.
     /// - Throws: Any error, to end the exchange.
     func receive(_ bytes: Data) async throws
 }
 
-/// A sink that keeps the body in memory; a body above the limit in bytes throws an error.
+/// A sink that keeps the body in memory.
+///
+/// A body above the limit in bytes throws ``HTTPError/TransportFailure/bodyTooLarge(limit:)``.
 package final class HTTPBuffer: HTTPSink {
     private let limit: Int
     private let bytes = Locked(Data())

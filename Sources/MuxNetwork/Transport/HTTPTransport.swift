@@ -6,16 +6,15 @@ package import MuxKit
 /// ``SystemTransport`` is the default, and ``ExchangeTransport`` adapts another HTTP client. A custom
 /// transport, such as a transport for tests, must implement only ``send(_:)``.
 ///
-/// **Errors.** A transport may throw its own error types; an ``HTTPClient`` and an ``AsyncMedia`` throw such
-/// an error as ``HTTPError/TransportFailure/unreachable(_:)``. The error's
-/// `ConnectivityError.isConnectivityFailure` selects the handling:
+/// **Errors.** A transport may throw its own error types. An ``HTTPClient`` and an ``AsyncMedia`` throw such
+/// an error as ``HTTPError/TransportFailure/unreachable(_:)``, and an error that wraps a cancellation as
+/// `CancellationError`. The error's `ConnectivityError.isConnectivityFailure` selects the handling:
 ///
-/// - `true`, if the server was not reached: the request is retried (``HTTPClient/Configuration/retry``), a
-///   stale value is served (`MuxPolicy.staleIfError`), and a download resumes.
-/// - `false`, such as for an untrusted certificate: the error is thrown at once.
-/// - An error without the conformance counts as a connectivity failure, unless the error is permanent: a
-///   cancellation, an encoding or decoding error, a `RetryableError` that is not transient, or a `URLError`
-///   without a connectivity code.
+/// - `true`, if the server was not reached: the request may be retried (``HTTPClient/Configuration/retry``),
+///   a stale value may replace the error (`MuxPolicy.staleIfError`), and a download resumes.
+/// - `false`, such as for an untrusted certificate: the error has no such effect.
+/// - An error without the conformance counts as a connectivity failure, unless `RetryableError` excludes a
+///   retry.
 ///
 /// The advice of a `RetryableError` decides about retries.
 public protocol HTTPTransport: Sendable {
@@ -43,7 +42,7 @@ extension HTTPTransport {
     ///
     /// - Parameters:
     ///   - call: The request.
-    ///   - sink: Receives the head, then the body in one piece.
+    ///   - sink: Receives the head, then the body in one piece, unless the body is empty.
     /// - Returns: The head of the response.
     /// - Throws: The error of ``send(_:)`` or of the sink.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
@@ -60,7 +59,8 @@ extension HTTPTransport {
 public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// The maximum silence of the server, for requests without an ``HTTPCall/timeout``.
     ///
-    /// Silence is the time in which the client waits for the server, and the server sends nothing.
+    /// Silence is the time in which the client waits for the server, without any activity on the connection.
+    /// With libcurl, this value is also the maximum time to connect.
     public var timeout: Duration
 
     /// The maximum total duration of a request without an ``HTTPCall/deadline``, including redirections;
@@ -83,9 +83,10 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// The maximum number of redirections of one request.
     public var maximumRedirects: Int
 
-    /// The maximum number of connections to one host.
+    /// The maximum number of connections to one host; with libcurl, of simultaneous calls to one scheme, host
+    /// and port.
     ///
-    /// With libcurl, the maximum number of simultaneous calls to one scheme, host and port.
+    /// A value below 1 counts as 1.
     public var connectionsPerHost: Int
 
     /// The names of header fields that a redirection to another scheme, host or port removes from the
@@ -109,8 +110,8 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
     ///
     /// The transport sends the certificate to any server that requests a certificate, so use a separate
     /// transport for the servers that need the certificate. A transport without support for the kind of
-    /// certificate throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``. If the server refuses
-    /// the certificate, or the certificate cannot be read, requests throw
+    /// certificate throws ``HTTPError/PreparationFailure/unsupportedOption(name:)``. If the certificate
+    /// cannot be read, or the server reports a certificate as the reason of a refusal, requests throw
     /// ``HTTPError/TransportFailure/insecureConnection(_:)``.
     public var clientCertificate: ClientCertificate?
 
@@ -156,6 +157,9 @@ extension HTTPTransportConfiguration {
 
         /// A certificate in PEM files; requires libcurl, which reads the files for each new connection.
         ///
+        /// A URL without a usable file path causes
+        /// ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
+        ///
         /// - Parameters:
         ///   - chain: The certificate, then the certificates of its authorities.
         ///   - key: The private key.
@@ -165,7 +169,7 @@ extension HTTPTransportConfiguration {
             ClientCertificate(source: .files(chain: chain, key: key), password: password)
         }
 
-        /// A certificate in PEM data; requires libcurl 7.71 or later.
+        /// A certificate in PEM data; requires libcurl 7.71 or later with OpenSSL.
         ///
         /// - Parameters:
         ///   - chain: The certificate, then the certificates of its authorities.
@@ -178,7 +182,7 @@ extension HTTPTransportConfiguration {
 
         /// A certificate in a PKCS #12 archive (RFC 7292).
         ///
-        /// Supported by `URLSession` on Apple platforms, and by libcurl 7.71 or later on Linux.
+        /// Requires `URLSession` on Apple platforms, or libcurl 7.71 or later with OpenSSL.
         ///
         /// - Parameters:
         ///   - data: The archive.
@@ -216,8 +220,8 @@ extension HTTPTransportConfiguration {
 
 /// A transport of this module, which receives validated calls.
 ///
-/// A conforming type implements one exchange (``perform(_:_:into:)``); an extension implements validation,
-/// redirections and limits.
+/// A conforming type implements ``perform(_:_:into:)``. An extension implements validation, redirections and
+/// the limit for the size of a body.
 package protocol ValidatedTransport: HTTPTransport {
     var options: HTTPTransportConfiguration { get }
 
@@ -230,7 +234,7 @@ package protocol ValidatedTransport: HTTPTransport {
     /// Whether the transport calls ``ValidatedCall/admit`` before a request to the server, as a cache does.
     var admitsCalls: Bool { get }
 
-    /// Performs one exchange, without redirections, and passes the response to `sink` while the response
+    /// Performs a call without following redirections, and passes the response to `sink` while the response
     /// arrives.
     ///
     /// - Parameters:
@@ -238,7 +242,8 @@ package protocol ValidatedTransport: HTTPTransport {
     ///   - limits: The limits of the exchange.
     ///   - sink: Receives the head, then the body piece by piece.
     /// - Returns: The head of the response, after the end of the body.
-    /// - Throws: ``HTTPError``, the error of the sink, or `CancellationError`.
+    /// - Throws: The failure of the exchange, such as an ``HTTPError``; the error of the sink;
+    ///   `CancellationError`.
     func perform(
         _ call: ValidatedCall,
         _ limits: HTTPExchange.Limits,
@@ -250,7 +255,7 @@ package protocol ValidatedTransport: HTTPTransport {
     /// A sign-out ends a session: a cache does not store responses to calls of an ended session.
     var session: UInt64 { get }
 
-    /// The stored response to `call`, if the response is usable without an exchange; otherwise `nil`.
+    /// A stored response to `call` that needs no exchange; `nil` if ``perform(_:_:into:)`` must decide.
     func storedReply(for call: ValidatedCall) -> HTTPReply?
 }
 
@@ -260,13 +265,12 @@ extension ValidatedTransport {
     package var session: UInt64 { 0 }
     package func storedReply(for call: ValidatedCall) -> HTTPReply? { nil }
 
-    /// The stored response to `call`, if the response is usable without an exchange and is within the limits
-    /// of ``options``.
+    /// The ``storedReply(for:)``, unless the body exceeds ``HTTPTransportConfiguration/maximumBodySize``.
     func reply(for call: ValidatedCall) -> HTTPReply? {
         self.storedReply(for: call).flatMap { $0.body.count <= self.options.maximumBodySize ? $0 : nil }
     }
 
-    /// Sends a request and returns the complete response, within the limits of ``options``.
+    /// Sends a request and returns the complete response, within the limits of the call and of ``options``.
     package func send(_ call: ValidatedCall) async throws -> HTTPReply {
         if let reply = self.reply(for: call) { return reply }
         let limit = self.options.maximumBodySize
@@ -288,8 +292,7 @@ extension ValidatedTransport {
     ///
     /// - Parameter call: The request.
     /// - Returns: The response.
-    /// - Throws: ``HTTPError`` if no complete response arrives; `CancellationError`, at once, if the task is
-    ///   cancelled.
+    /// - Throws: ``HTTPError`` if no complete response arrives; `CancellationError` if the task is cancelled.
     public func send(_ call: HTTPCall) async throws -> HTTPReply {
         do {
             return try await self.send(try ValidatedCall(call))
@@ -300,13 +303,13 @@ extension ValidatedTransport {
 
     /// Sends a request and passes the response, with any status, to `sink` while the response arrives.
     ///
-    /// The size of the body has no limit. The duration is limited by ``HTTPCall/deadline`` and by the silence
-    /// of the server.
+    /// The size of the body has no limit. ``HTTPCall/deadline`` limits the duration, and ``HTTPCall/timeout``
+    /// limits the silence of the server.
     ///
     /// - Parameters:
     ///   - call: The request.
     ///   - sink: Receives the head, then the body piece by piece.
-    /// - Returns: The head of the response, after the end of the body.
+    /// - Returns: The head of the response with the trailers, after the end of the body.
     /// - Throws: ``HTTPError`` if no complete response arrives; the error of the sink; `CancellationError` if
     ///   the task is cancelled, as soon as a running call of the sink returns.
     public func stream(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
@@ -359,7 +362,8 @@ extension ValidatedTransport {
                 redirects = redirecting.redirects
                 call = try call.redirected(to: next)
                 hasOtherMethod = method != call.method
-                // A cache may have a stored response, and admits only a request to the server.
+                // A cache itself calls `admit`, and only before a request to the server: the cache may have a
+                // stored response.
                 if !self.admitsCalls { try call.admit?(call.origin) }
             }
         } catch  where call.method != method && error.isUnsent {
@@ -371,8 +375,8 @@ extension ValidatedTransport {
 }
 
 extension HTTPTransport {
-    /// Sends a validated call and returns the complete response; a transport of this module does not validate
-    /// again.
+    /// Sends a validated call and returns the complete response; a ``ValidatedTransport`` does not validate
+    /// the call again.
     ///
     /// - Throws: ``HTTPError`` for an error of the transport, `MuxError.repositoryMismatch`, or
     ///   `CancellationError`.
@@ -400,7 +404,7 @@ extension HTTPTransport {
     /// Sends a request, which the transport validates, and passes the response to `sink` while the response
     /// arrives.
     ///
-    /// - Throws: The error of the sink, even if the transport throws another error afterwards; otherwise
+    /// - Throws: The first error of the sink, even if the transport hides or replaces the error; otherwise
     ///   ``HTTPError`` for an error of the transport, `MuxError.repositoryMismatch`, or `CancellationError`.
     package func exchange(_ call: HTTPCall, into sink: any HTTPSink) async throws -> HTTPReply {
         let sink = RecordingSink(sink)
@@ -415,7 +419,7 @@ extension HTTPTransport {
 }
 
 extension Error {
-    /// Whether the caller's cancellation or a time limit of the call is the cause.
+    /// Whether the error is a cancellation, or an exceeded time limit of the call.
     var isAbort: Bool {
         switch self as? HTTPError {
         case .transport(.deadlineExceeded, _)?, .transport(.timedOut, _)?: true

@@ -10,7 +10,8 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         var runningCount = 0
         /// Identifiers of waiting calls, and of calls that were removed while waiting.
         var waiting = FIFOQueue<Int>()
-        /// The number of calls that were removed while waiting, since the last ``compactQueue(of:)``.
+        /// The number of calls that were removed while waiting, since ``compactQueue(of:)`` last compacted
+        /// the queue.
         var abandonedCount = 0
     }
 
@@ -33,7 +34,8 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
 
     /// Adds a call under a new identifier.
     ///
-    /// - Returns: Whether the call may start; otherwise ``remove(_:)`` returns the call later.
+    /// - Returns: Whether the call may start. Otherwise ``remove(_:)`` of another call returns the call
+    ///   later, unless the call is removed first.
     package mutating func add(_ call: Call, _ id: Int, at host: Host) -> Bool {
         guard self.queues[host, default: Queue()].runningCount < self.limit else {
             self.queues[host]?.waiting.append(id)
@@ -69,8 +71,8 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
         }
     }
 
-    /// Removes cancelled calls from the queue of a host if many calls were cancelled since the last removal:
-    /// more than 16, and more than half of the number of places.
+    /// Removes the identifiers of removed calls from the queue of a host, if ``Queue/abandonedCount`` is more
+    /// than 16 and more than half of the number of places.
     private mutating func compactQueue(of host: Host) {
         guard let queue = self.queues[host], queue.abandonedCount > 16,
             queue.abandonedCount * 2 > queue.waiting.placeCount
