@@ -10,6 +10,7 @@ enum DecodableCoding: String, Sendable, CaseIterable {
     case brotli = "br"
     case zstandard = "zstd"
 
+    /// Makes a coding from a name of `Content-Encoding`; `nil` for an unknown name, or without the library.
     init?(named name: String) {
         let name = name.lowercased()
         self.init(rawValue: name == "x-gzip" ? "gzip" : name)
@@ -26,7 +27,7 @@ enum DecodableCoding: String, Sendable, CaseIterable {
     ///
     /// - Parameter headers: The fields of the request; without `Accept-Encoding`, the transport accepts all
     ///   its codings.
-    /// - Returns: The codings.
+    /// - Returns: The codings, possibly with codings that no library can decode.
     static func requested(by headers: HTTPHeaders) -> Set<DecodableCoding> {
         guard let field = headers[.acceptEncoding] else { return Set(Self.allCases) }
         var (named, refused, others) = (Set<DecodableCoding>(), Set<DecodableCoding>(), false)
@@ -68,7 +69,8 @@ private final class ContentDecoder {
 
     /// Decodes some of the input.
     ///
-    /// - Returns: The next decoded bytes, at most 64 KB; `nil` if the decoder needs more input.
+    /// - Returns: The next decoded bytes, at most 64 KB; `nil` if no further bytes result from the input.
+    /// - Throws: ``HTTPError/TransportFailure/damagedContent(coding:)``.
     func next() throws(HTTPError) -> Data? {
         while !self.input.isEmpty || self.isFull {
             if self.isComplete { try self.beginAnotherMember() }
@@ -121,13 +123,15 @@ private final class ContentDecoder {
 
 /// Decodes the content codings of a response, on the caller's task.
 ///
-/// A response with an unknown or unrequested coding, with more than two codings, or with partial content
-/// (206), is passed on without decoding.
+/// The sink decodes a response only if the sink can decode all codings, the request accepts all codings, and
+/// there are at most two codings. Partial content (206) is not decoded. Other content is passed on as sent.
 final class DecodingSink: HTTPSink {
     private struct State {
         /// The decoders in the order of decoding.
         var decoders: [ContentDecoder] = []
+        /// Whether any encoded bytes have arrived.
         var hasContent = false
+        /// The number of decoded bytes.
         var decoded = 0
     }
 
@@ -184,9 +188,8 @@ final class DecodingSink: HTTPSink {
         }
     }
 
-    /// Checks, after the last piece, whether the content is complete.
-    ///
-    /// - Throws: ``HTTPError/TransportFailure/truncated(expected:received:)`` if the content is incomplete.
+    /// Throws ``HTTPError/TransportFailure/truncated(expected:received:)`` if the encoded content is
+    /// incomplete; called after the last piece.
     func finish() throws(HTTPError) {
         let (isComplete, decoded) = self.state.withLock { state in
             (!state.hasContent || state.decoders.allSatisfy(\.isComplete), state.decoded)

@@ -5,17 +5,15 @@ import MuxKit
 
 /// The functions of libcurl, which is opened at run time.
 ///
-/// Foundation's networking on Linux needs libcurl, too, unless Foundation is linked statically.
-///
 /// `@unchecked`: the table of functions is constant after the initialisation, and is never freed.
 package struct CurlLibrary: @unchecked Sendable {
     let table: OpaquePointer
 
-    /// The system's library; `nil` without a library, or with a version before 7.68.
+    /// The system's library; `nil` if ``init(named:)`` fails for both names.
     package static let system = CurlLibrary(named: "libcurl.so.4") ?? CurlLibrary(named: "libcurl-gnutls.so.4")
 
-    /// Opens the library with the name `name`; `nil` if absent, too old, without memory, or if the
-    /// initialisation of libcurl fails.
+    /// Opens the library with the name `name`; `nil` if the library is absent or older than 7.68, without
+    /// memory, or if the initialisation of libcurl fails.
     package init?(named name: String) {
         guard let table = mux_curl_open(name) else { return nil }
         self.table = table
@@ -48,18 +46,17 @@ struct CurlMulti: @unchecked Sendable {
         _ = mux_multi_set_long(library.table, pointer, CInt(MUX_CURLMOPT_PIPELINING), 0)
     }
 
-    /// Makes ``poll()`` return.
+    /// Makes the current or the next ``poll()`` return; called on any thread.
     func wake() { _ = mux_multi_wakeup(self.library.table, self.pointer) }
 
     func add(_ easy: UnsafeMutableRawPointer) -> Bool { mux_multi_add(self.library.table, self.pointer, easy) == 0 }
     func remove(_ easy: UnsafeMutableRawPointer) { mux_multi_remove(self.library.table, self.pointer, easy) }
     func perform() { mux_multi_perform(self.library.table, self.pointer) }
 
-    /// Waits until a connection is ready, a timer of libcurl fires, ``wake()`` is called, or a minute has
-    /// passed.
+    /// Waits for a connection, a timer of libcurl or ``wake()``, at most for a minute; may return earlier.
     func poll() { mux_multi_poll(self.library.table, self.pointer, 60_000) }
 
-    /// The next transfer that has ended.
+    /// Takes the next transfer that has ended; `nil` without such a transfer.
     func nextEnded() -> (easy: UnsafeMutableRawPointer, result: CInt)? {
         var result: CInt = 0
         return mux_multi_ended(self.library.table, self.pointer, &result).map { ($0, result) }
@@ -86,7 +83,7 @@ struct CurlError: Error, LocalizedError, CustomNSError {
     }
 }
 
-/// The proxy refused the user name or the password from the environment.
+/// The proxy refused the client: the user name or the password of the environment is absent or wrong.
 struct ProxyRefusal: Error, LocalizedError, ConnectivityError {
     var isConnectivityFailure: Bool { false }
     var errorDescription: String? { "The proxy refused the user name or the password." }
@@ -105,8 +102,8 @@ extension HTTPError {
     /// - Parameters:
     ///   - result: The `CURLcode`, not 0.
     ///   - library: The library.
-    ///   - detail: libcurl's text for this failure, which names a TLS alert.
-    ///   - isUnsent: Whether the connection ended before any byte of the request was sent.
+    ///   - detail: libcurl's text for this failure, possibly with the name of a TLS alert; may be empty.
+    ///   - isUnsent: Whether libcurl has certainly not begun to send the request.
     ///   - connectStatus: The status of the proxy's response to CONNECT; 0 without a response.
     ///   - headLimit: The limit of the head, if only a part of the head has arrived; otherwise `nil`.
     package init(
@@ -147,10 +144,10 @@ extension HTTPError {
         }
     }
 
-    /// Whether a TLS failure is a rejection of a certificate by either side, or the other side does not speak
-    /// TLS.
+    /// Whether the text of a TLS failure reports that either side rejected a certificate, or that the other
+    /// side does not speak TLS.
     ///
-    /// Otherwise the connection was lost, or the server could not serve the connection at that time.
+    /// All other failures count as temporary, such as a lost connection.
     private static func isPermanentTLSFailure(_ detail: String) -> Bool {
         var detail = detail.lowercased()
         // The host name in the text must not affect the result.

@@ -3,13 +3,11 @@ import CMuxCurl
 import Foundation
 import MuxKit
 
-/// The loop of the transport's thread; only this thread uses libcurl's handles, except for the wake-up.
-///
-/// The thread sleeps in `curl_multi_poll` until a connection is ready, a timer of libcurl fires, or a message
-/// arrives.
+/// The loop of the transport's thread; between two rounds, the thread sleeps in ``CurlMulti/poll()``.
 final class CurlLoop {
     private let library: CurlLibrary
     private let mailbox: CurlMailbox
+    /// The running transfers, by the identifiers of the orders.
     private var transfers: [Int: CurlTransfer] = [:]
     /// The identifiers of the orders, by easy handle.
     private var ids: [UnsafeMutableRawPointer: Int] = [:]
@@ -58,7 +56,8 @@ final class CurlLoop {
         }
     }
 
-    /// Starts waiting orders in place of the order `id`, until a transfer runs.
+    /// Starts a waiting order for the same host in place of the order `id`; tries the next order if an order
+    /// does not start.
     private func startNext(after id: Int) {
         var id = id
         while let next = self.queues.remove(id), !self.begin(next) { id = next.id }
@@ -66,8 +65,8 @@ final class CurlLoop {
 
     /// Starts a transfer.
     ///
-    /// - Returns: Whether the transfer runs; `false` if the exchange has ended or the transfer could not be
-    ///   prepared.
+    /// - Returns: Whether the transfer runs; otherwise the exchange has ended, possibly with a failure of
+    ///   this method.
     private func begin(_ order: CurlOrder) -> Bool {
         guard !order.exchange.hasEnded else { return false }
         guard let easy = mux_easy_init(self.library.table) else {
@@ -109,7 +108,7 @@ final class CurlLoop {
     private func remove(_ transfer: CurlTransfer) {
         self.ids[transfer.easy] = nil
         self.mailbox.multi.remove(transfer.easy)
-        // The transfer has the memory that libcurl uses until the end of the clean-up.
+        // The transfer owns memory that libcurl uses until the end of the clean-up.
         withExtendedLifetime(transfer) { mux_easy_cleanup(self.library.table, transfer.easy) }
     }
 }

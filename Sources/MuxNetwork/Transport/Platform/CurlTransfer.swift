@@ -12,11 +12,11 @@ final class CurlTransfer {
     private let sockets: OpaquePointer
     private var fields: UnsafeMutableRawPointer?
     private var head: HTTPHeadParser
-    /// A failure found by this class, not by libcurl; takes precedence over libcurl's result.
+    /// The failure that replaces libcurl's result; `nil` to use libcurl's result.
     private(set) var failure: HTTPError?
     /// The error if libcurl refuses the next option.
     private var refusal = HTTPError.invalidURL
-    /// The number of sendings of the request, including repetitions by libcurl.
+    /// The number of sendings of the request, including repetitions; 0 if ``countsSendings`` is `false`.
     private var sendings = 0
     /// Whether the last sending of the request used a new connection.
     private var isOnNewConnection = false
@@ -51,7 +51,8 @@ final class CurlTransfer {
 
     /// Sets the options of the handle, and the callbacks.
     ///
-    /// - Returns: Whether all options were set; if not, ``failure`` is the reason, or memory is missing.
+    /// - Returns: Whether all required options were set; if not, ``failure`` is the reason, or `nil` without
+    ///   memory.
     func prepare() -> Bool {
         self.setOptions()
         self.setMethod()
@@ -73,7 +74,7 @@ final class CurlTransfer {
     /// Prepares the handle, which has been removed from the multi handle, for sending the request on a new
     /// connection.
     ///
-    /// - Returns: Whether the request can be sent again from its start.
+    /// - Returns: Whether the handle is ready; if not, ``failure`` is the reason.
     func prepareRestart() -> Bool {
         self.isConnectionUnusable = false
         self.restarts += 1
@@ -179,8 +180,8 @@ final class CurlTransfer {
         self.set(CInt(MUX_CURLOPT_HTTP_CONTENT_DECODING), 0)
         self.set(CInt(MUX_CURLOPT_SUPPRESS_CONNECT_HEADERS), 1)
         self.set(CInt(MUX_CURLOPT_BUFFERSIZE), 64 << 10)
-        // libcurl limits the time to connect, and divides this time among the addresses of a host. After the
-        // connection is established, the exchange measures the server's silence.
+        // libcurl limits the time to connect, and divides this time among the addresses of a host. Since
+        // 7.80, the exchange measures silence only after the connection is established.
         let silence = call.timeout ?? self.order.options.timeout
         self.set(CInt(MUX_CURLOPT_CONNECTTIMEOUT_MS), Int(min(max(1, silence.secondsValue * 1000), 2e9)))
         if !self.order.options.usesProxies { self.set(CInt(MUX_CURLOPT_NOPROXY), "*") }
@@ -337,12 +338,12 @@ final class CurlTransfer {
         return -1
     }
 
-    /// Whether the server has not processed the request: the stream was refused, or is above the last stream
-    /// of a GOAWAY (RFC 9113, section 8.7).
+    /// For a request that libcurl repeats: whether the server has certainly not processed the first request.
     ///
-    /// On a new connection, libcurl repeats a request only for this reason. On a kept connection, libcurl
-    /// reports only a GOAWAY, which `streams` records; any other refused stream on a kept connection counts
-    /// as a lost connection.
+    /// The server has refused the stream, or a GOAWAY has a last stream below this stream (RFC 9113, section
+    /// 8.7). On a new connection, libcurl repeats a request only for these reasons. On a kept connection,
+    /// libcurl reports only a GOAWAY, which `streams` records; any other refused stream on a kept connection
+    /// counts as a lost connection.
     private var isRefused: Bool {
         self.sendings > 0 && (self.isOnNewConnection || self.streams.pointee.is_refused != 0)
     }
@@ -352,13 +353,14 @@ final class CurlTransfer {
     /// Decides whether libcurl may send the request on a connection, just before the sending.
     ///
     /// libcurl repeats a request if a kept connection ends without a response. The server may have processed
-    /// the first request, so only a repeatable request is sent twice (``HTTPCall/isRepeatable``).
+    /// the first request, so only a repeatable request (``HTTPCall/isRepeatable``) or a refused request
+    /// (``isRefused``) is sent twice.
     ///
     /// libcurl before 8 sends a request on a kept connection that the server has closed with TLS
-    /// `close_notify` (curl#10690). Any libcurl may read bytes that arrived between two requests as the
-    /// response to the second request (RFC 9112, section 9.2). In both cases the connection is closed before
-    /// the sending, and the request uses a new connection. Bytes that arrive between this check and the
-    /// sending cannot be distinguished from the response.
+    /// `close_notify` (curl#10690). Any version of libcurl may read bytes that arrived between two requests
+    /// as the response to the second request (RFC 9112, section 9.2). In both cases this method prevents the
+    /// sending, and ``prepareRestart()`` selects a new connection. Bytes that arrive between this check and
+    /// the sending cannot be distinguished from the response.
     ///
     /// - Returns: Whether libcurl may send the request.
     private func mayBeSent(between addresses: mux_addresses) -> Bool {
@@ -396,6 +398,7 @@ final class CurlTransfer {
         }
     }
 
+    /// Schedules the end if the response is complete, but libcurl has not taken the whole request body.
     private func endIfComplete() {
         guard let upload = self.order.upload, !upload.isSent, self.order.exchange.isComplete else { return }
         self.agenda.scheduleEnd(of: self)

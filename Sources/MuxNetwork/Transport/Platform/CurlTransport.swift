@@ -5,7 +5,7 @@ package import MuxKit
 
 /// Sends requests with libcurl, on a separate thread.
 ///
-/// All calls of one transport share its connections and its thread. The thread starts with the first call and
+/// All calls of one transport share the connections and the thread. The thread starts with the first call and
 /// ends after the transport's deallocation.
 package final class CurlTransport: ValidatedTransport {
     package let options: HTTPTransportConfiguration
@@ -150,7 +150,7 @@ final class CurlMailbox: Sendable {
         if frees { self.multi.free() }
     }
 
-    /// Takes all messages; called by the thread.
+    /// Takes all messages, and returns whether the mailbox is closed; called by the thread.
     func takeMessages() -> (messages: [Message], isClosed: Bool) {
         self.state.withLock { state in
             defer { state.messages = [] }

@@ -4,8 +4,8 @@ import MuxKit
 
 /// The body of a request during its transfer by libcurl.
 ///
-/// Bytes in memory are read in place. A stream has at most one piece in memory: the task that reads the
-/// stream waits until libcurl has taken the previous piece.
+/// Bytes in memory are not copied as a whole. Of a stream, this object holds at most one piece: the task that
+/// reads the stream waits until libcurl has taken the piece.
 final class CurlUpload: Sendable {
     /// The result of a read by libcurl.
     enum Reading: Sendable {
@@ -13,6 +13,7 @@ final class CurlUpload: Sendable {
         case bytes(Data)
         /// The next piece is not available yet.
         case unavailable
+        /// The stream has failed, or the task that reads the stream was cancelled.
         case failed
     }
 
@@ -43,7 +44,7 @@ final class CurlUpload: Sendable {
     /// The length in bytes; `nil` if unknown.
     var length: Int? { self.body.length }
 
-    /// Whether libcurl has taken all bytes, and no more bytes follow, even if the stream has failed.
+    /// Whether libcurl has taken all bytes, and no further piece follows.
     var isSent: Bool { self.state.withLock { $0.isLast && $0.rest.isEmpty } }
 
     /// Takes at most `limit` bytes.
@@ -65,10 +66,11 @@ final class CurlUpload: Sendable {
         return reading
     }
 
-    /// Returns to the start of the body, because libcurl sends the request again on another connection.
+    /// Returns to the start of the body, because the request is sent again on another connection.
     ///
-    /// A request that is not repeatable is sent again only if the server refused the first request, because
-    /// otherwise the server may have processed the first request. A streamed body cannot be sent twice.
+    /// After bytes were sent, a request that is not repeatable is sent again only if the server refused the
+    /// first request. Otherwise the server may have processed the first request. A streamed body cannot be
+    /// sent twice.
     ///
     /// - Parameter isRefused: Whether the server has certainly not processed the request.
     /// - Returns: Whether the next read begins at the start of the body.
@@ -85,9 +87,8 @@ final class CurlUpload: Sendable {
     /// Starts the task that reads the stream; `nil` if the body is in memory.
     ///
     /// - Parameters:
-    ///   - failed: Receives the error of the stream.
-    ///   - more: Called when the next piece or the end is available and libcurl waits, and after an error of
-    ///     the stream.
+    ///   - failed: Receives the error of the stream, or the `CancellationError` of the task.
+    ///   - more: Called when the next piece or the end is available and libcurl waits, and after `failed`.
     /// - Returns: The task.
     func feed(
         failed: @escaping @Sendable (any Error) -> Void,
@@ -100,7 +101,7 @@ final class CurlUpload: Sendable {
                     await self.offer(piece, more)
                     try Task.checkCancellation()
                 }
-                // A stream may end because of the cancellation.
+                // After a cancellation, the stream may end early and without an error.
                 try Task.checkCancellation()
                 if self.end(hasFailed: false) { more() }
             } catch {

@@ -7,28 +7,31 @@ package import MuxKit
 /// other response. Redirections follow the rules of ``HTTPRedirects``.
 ///
 /// **On Linux** the calls of a transport share a thread, which sleeps while no call is active. The first
-/// transport opens libcurl (`libcurl.so.4` or `libcurl-gnutls.so.4`, 7.68 or later). Without libcurl, as in a
-/// static executable, the transport uses a ``URLSessionTransport``, and the process logs one message. Before
-/// libcurl 7.87, a call that is cancelled during the name resolution of its host delays other calls until the
-/// name resolution ends.
+/// transport opens libcurl (`libcurl.so.4` or `libcurl-gnutls.so.4`, 7.68 or later). If libcurl cannot be
+/// used, as in a static executable, the transport uses a ``URLSessionTransport`` with the limits of that
+/// class, and the process logs one message. Before libcurl 7.87, a call that is cancelled during the name
+/// resolution of its host delays other calls until the name resolution ends.
 ///
 /// **Kept connections of libcurl.** Before sending a request on a connection that was kept open after an
 /// earlier request, the transport checks for bytes that have arrived since the last response. If the server
 /// has closed the connection or has sent bytes, the transport closes the connection and sends the request,
 /// with any method, on a new connection. HTTP/2 frames do not count as such bytes if libcurl uses OpenSSL.
 /// Bytes that arrive in the microseconds between the check and the sending cannot be distinguished from the
-/// response; a request that is not repeatable fails if the server closes the connection in that time. libcurl
-/// before 7.80 has no callback for the check, so each request uses a new connection.
+/// response. If the server closes the connection in that time without refusing the request, only a request
+/// with an idempotent method or an `Idempotency-Key` is sent again. libcurl before 7.80 has no callback for
+/// the check, so each request uses a new connection.
 ///
-/// **Content codings.** A body is decoded if the request accepts the coding; otherwise the body is returned
-/// as sent by the server. A request without `Accept-Encoding` accepts all codings of the transport; a request
-/// with `identity` accepts no coding. `URLSession` always decodes its known codings.
+/// **Content codings.** On Linux a body is decoded if the request accepts all codings of the body. A body
+/// with an unknown coding, with more than two codings, or with partial content (206) is returned as sent by
+/// the server. A request without `Accept-Encoding` accepts all codings of the transport; a request with only
+/// `identity` accepts no coding. `URLSession` always decodes its known codings.
 ///
-/// **Limits of libcurl.** With OpenSSL before 3.2, a response over TLS without an announced length counts as
-/// complete even if the connection ends without TLS `close_notify`.
+/// **Limits of libcurl.** Only the end of the connection ends an HTTP/1 response that has neither a length
+/// nor chunks. With OpenSSL before 3.2, such a response over TLS counts as complete even if the connection
+/// ends without TLS `close_notify`.
 ///
-/// **Cancellation.** A cancelled call throws `CancellationError` at once; the connection closes shortly
-/// afterwards.
+/// **Cancellation.** After a cancelled call has thrown `CancellationError`, the transport ends the exchange
+/// with the server.
 public final class SystemTransport: HTTPTransport, ValidatedTransport {
     package let base: any ValidatedTransport
 

@@ -16,10 +16,10 @@ final class ClientIdentity: Sendable {
     /// The credential for a server that requests a certificate; `nil` before ``read(_:)``.
     var value: URLCredential? { self.credential.withLock { $0 } }
 
-    /// Reads the PKCS #12 archive, once.
+    /// Reads the PKCS #12 archive, unless ``value`` is set; no effect for another kind of certificate.
     ///
-    /// - Throws: ``HTTPError/TransportFailure/insecureConnection(_:)`` if the archive or the password is
-    ///   invalid.
+    /// - Throws: ``HTTPError/TransportFailure/insecureConnection(_:)`` if the system cannot import the
+    ///   archive.
     func read(_ certificate: HTTPTransportConfiguration.ClientCertificate) throws(HTTPError) {
         guard self.value == nil, case .pkcs12(let data) = certificate.source else { return }
         let options: [CFString: Any] = [kSecImportExportPassphrase: certificate.password ?? ""]
@@ -46,9 +46,9 @@ final class ClientIdentity: Sendable {
 /// On Linux before Swift 6.4, a cancellation of `data(for:)` crashes or hangs
 /// (swift-corelibs-foundation#5412). So the exchange resumes the caller at once, and the bridge cancels the
 /// session's task on another thread, after pending delegate calls. Later delegate calls of the task find no
-/// entry and have no effect.
+/// entry and do not reach the exchange.
 final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
-    /// The producers by task identifier, until the exchange has ended.
+    /// The producers by task identifier, until the task completes or the producer is stopped.
     private let running = Locked<[Int: URLSessionProducer]>([:])
     /// The number of producers that are not stopped.
     private let pending = Locked(0)
@@ -56,10 +56,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     let identity = ClientIdentity()
     #endif
 
-    /// A queue with a separate thread for calls that wait for the session.
+    /// A queue outside the concurrent pool, for calls that may wait for the session.
     ///
-    /// The session may wait for its delegate, and the delegate for a caller. On a thread of the concurrent
-    /// pool, which also runs the caller, such a wait would be a deadlock.
+    /// The session may wait for the delegate, and the delegate for a caller. The caller runs on the
+    /// concurrent pool, so a wait on a thread of the pool could be a deadlock.
     private let control = DispatchQueue(label: "mux.http.control")
 
     /// The number of callers that wait for a response.
@@ -130,7 +130,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         producer.exchange.flush()
         guard verdict == .paused else { return }
         #if canImport(FoundationNetworking)
-        // A suspended task does not keep this session from reading; a blocked delegate queue does
+        // On Linux a session reads on for a suspended task; only a blocked delegate queue stops the session
         // (``BoundedOperationQueue``).
         producer.room.wait()
         #else
@@ -168,7 +168,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         // On Linux the completion of a redirection may crash if the task is being cancelled (Swift 6.3.1).
         guard self.entry(task.taskIdentifier) != nil else { return }
         #endif
-        // The redirection is returned like any other response; ``HTTPRedirects`` follows the redirection.
+        // The redirection is returned like any other response; the transport follows the redirection.
         completionHandler(nil)
     }
 
@@ -292,8 +292,8 @@ extension HTTPError {
         }
     }
 
-    /// Whether a failed handshake is a rejection of a certificate by either side; otherwise the connection
-    /// was lost.
+    /// Whether a failed handshake is a rejection of a certificate by either side; any other failure counts as
+    /// a lost connection.
     private static func isPermanentTLSFailure(_ error: any Error) -> Bool {
         // Error codes of Security/SecureTransport.h: chains and roots, dates, names; alerts about the
         // client's certificate.
@@ -321,8 +321,7 @@ extension HTTPReply {
 extension URLSession.AuthChallengeDisposition {
     /// Chooses the reply of a transport without credentials to a challenge.
     ///
-    /// - `performDefaultHandling`: the system checks the server's certificate, and sends no client
-    ///   certificate.
+    /// - `performDefaultHandling`: the system replies, for example checks the server's certificate.
     /// - `rejectProtectionSpace`: the system continues without credentials, so the 401 or 407 response
     ///   arrives with its body.
     /// - `cancelAuthenticationChallenge`: the system ends the request; the challenge contains the head of the
@@ -339,8 +338,7 @@ extension URLSession.AuthChallengeDisposition {
         self = goesOnAfterRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
     }
 
-    /// The authentication methods with a user name and a password; both implementations of Foundation use
-    /// these names.
+    /// The methods of HTTP authentication; both implementations of Foundation use these names.
     private static let methodsOfHTTP: Set<String> = [
         "NSURLAuthenticationMethodDefault", "NSURLAuthenticationMethodHTTPBasic", "NSURLAuthenticationMethodHTTPDigest",
         "NSURLAuthenticationMethodHTMLForm", "NSURLAuthenticationMethodNegotiate", "NSURLAuthenticationMethodNTLM",

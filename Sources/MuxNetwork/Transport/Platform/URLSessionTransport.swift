@@ -22,8 +22,9 @@ import FoundationNetworking
 /// - A server can crash the process with trailers or with a truncated head (Swift 6.3.1,
 ///   swift-corelibs-foundation#5285).
 ///
-/// **Cancellation.** A cancelled call throws `CancellationError` at once; the connection closes shortly
-/// afterwards.
+/// **Cancellation.** After a cancelled call has thrown `CancellationError`, the transport ends the exchange
+/// with the server. During the collection of a streamed request body, the call throws when the stream ends or
+/// fails.
 public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     package let options: HTTPTransportConfiguration
     package let time: TimeSource
@@ -86,7 +87,7 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         return try await exchange.run(into: sink) { self.bridge.start($0, in: self.session, make) }
     }
 
-    /// Returns a closure that makes the task of a request later.
+    /// Returns a closure that makes the task of a request later; collects a streamed body first.
     ///
     /// The closure retains this object, because an invalidated session makes no task.
     private func task(
