@@ -28,7 +28,7 @@ struct CallSession: Sendable {
     /// Whether the session continues.
     var isCurrent: Bool { self.counter.session == self.number }
 
-    /// The session of a call; `nil` without a session.
+    /// The session of the call, otherwise the session of the current task; `nil` without either session.
     static func of(_ call: HTTPCall) -> CallSession? { call.callSession ?? self.current }
 }
 

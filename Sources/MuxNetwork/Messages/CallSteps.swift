@@ -12,8 +12,9 @@ protocol CallSteps: AnyObject, Sendable {
     ///   - call: The call without the token.
     ///   - isCurrent: Whether the session of the call continues. After its end, a token may belong to the
     ///     next session.
-    ///   - exchange: Sends the call to the server. `nil` means that the server has refused the token: the
-    ///     steps run again with a new token. If `mayRefuse` is `false`, `exchange` does not return `nil`.
+    ///   - exchange: Sends the call to the server. The result `nil` means that the server has refused the
+    ///     token: the steps renew the token, and call `exchange` once more. If `mayRefuse` is `false`,
+    ///     `exchange` does not return `nil`.
     /// - Returns: The response.
     /// - Throws: The error of `exchange`; ``HTTPError/authentication(_:)``; another ``HTTPError`` for an
     ///   invalid header field of the token; `CancellationError`.
@@ -28,6 +29,6 @@ protocol CallSteps: AnyObject, Sendable {
 struct CredentialsIdentity: Sendable {
     /// Identifies the authenticator.
     let authenticator: String
-    /// The header fields that a token may set.
+    /// The names of the header fields that may contain the credentials, as far as known.
     let names: Set<HTTPHeaders.Name>
 }

@@ -13,8 +13,8 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
 
     /// The header fields, in order; a name may occur several times.
     ///
-    /// Only the transport may set the framing fields (``HTTPHeaders/Name/framing``): a call with a framing
-    /// field is not sent.
+    /// Only the transport may set the framing fields (``HTTPHeaders/Name/framing``): an ``HTTPClient`` and
+    /// the transports of this library refuse a call with such a field.
     public var headers: HTTPHeaders
 
     /// The body; `nil` without a body.
@@ -36,8 +36,8 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
 
     /// The path for error texts, as written by the developer, with placeholders for values.
     ///
-    /// `nil` for a call that was made from a URL: see ``HTTPPath/template``. An ``AsyncMedia`` sets the path
-    /// of the URL.
+    /// `nil` for a call that was made from a URL: see ``HTTPPath/template``. Only an ``AsyncMedia`` sets the
+    /// path of the URL.
     package var pathTemplate: String? {
         get { self.template.value }
         set { self.template.value = newValue }
@@ -68,16 +68,17 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
         self.deadline = deadline
     }
 
-    /// Whether a server applies the request once, even if the request arrives several times: the method is
-    /// idempotent (RFC 9110, section 9.2.2), or the request has an `Idempotency-Key`.
+    /// Whether a repetition of the request has no further effect on the server: the method is idempotent (RFC
+    /// 9110, section 9.2.2), or the request has an `Idempotency-Key`.
     package var isRepeatable: Bool {
         HTTPMethod(rawValue: self.method)?.isIdempotent ?? false || !(self.headers[.idempotencyKey] ?? "").isEmpty
     }
 
-    /// The method, the host and ``pathTemplate``, for error texts; "a request" without a ``name``.
+    /// The ``name``, or "a request", for error texts.
     var summary: String { self.name ?? "a request" }
 
-    /// The ``summary``; `nil` for a call with neither a valid host nor a template.
+    /// The method, the host and ``pathTemplate``, for error texts; `nil` for a call with neither a valid host
+    /// nor a template.
     var name: String? { Self.name(self.method, at: HTTPHost(self.url), self.pathTemplate) }
 
     /// The method, the host and the template of the path of a request, even if the request cannot be sent.
@@ -132,8 +133,9 @@ extension HTTPCall {
 
     /// The ordered pieces of a body; each iteration produces the pieces again.
     ///
-    /// libcurl gets one piece after another; a ``URLSessionTransport`` collects all pieces before sending.
-    /// For a redirection with the same body, the transport reads the stream from the beginning again.
+    /// With libcurl, a transport reads the pieces during the sending; a ``URLSessionTransport`` collects all
+    /// pieces before the sending. For a redirection with the same body, the transport reads the stream from
+    /// the beginning again.
     public struct BodyStream: Sendable, Hashable, AsyncSequence {
         /// The length in bytes; `nil` if unknown: over HTTP/1.1, libcurl then sends the body chunked (RFC
         /// 9112, section 7.1).
@@ -148,8 +150,8 @@ extension HTTPCall {
         /// Makes a stream.
         ///
         /// - Parameters:
-        ///   - length: The length in bytes, or `nil`; the call fails if the pieces have a different total
-        ///     length.
+        ///   - length: The length in bytes, or `nil`; an iteration throws an error if the pieces have a
+        ///     different total length.
         ///   - pieces: Returns the pieces, with the same bytes at every call.
         public init<Pieces: AsyncSequence & Sendable>(
             length: Int? = nil,
@@ -206,11 +208,10 @@ extension HTTPCall.BodyStream.Iterator: Sendable {}
 
 /// An ``HTTPCall`` with a valid URL, method and header fields, so no field can inject another field.
 ///
-/// The initialiser validates the call; ``authorized(by:)`` and ``replacing(_:)`` validate the new fields. All
-/// steps from the client to the transport pass the same value, so a call is validated once, even if sent
-/// several times.
+/// The initialiser validates the call; ``authorized(by:)`` and ``replacing(_:)`` validate the new fields. A
+/// ``ValidatedTransport`` does not validate the call again.
 package struct ValidatedCall: Sendable {
-    /// The call as sent.
+    /// The call; a token may be missing until ``steps`` have run.
     package private(set) var call: HTTPCall
     package let method: HTTPMethod
     package let origin: HTTPOrigin
@@ -283,7 +284,8 @@ package struct ValidatedCall: Sendable {
         return call
     }
 
-    /// The call for the next request of a redirection; another origin gets no token.
+    /// The call for the next request of a redirection; for another origin, without ``steps``, which would add
+    /// a token.
     func redirected(to next: HTTPCall) throws(HTTPError) -> ValidatedCall {
         var call = try ValidatedCall(next)
         if call.origin == self.origin { call.steps = self.steps }
@@ -318,14 +320,14 @@ public struct HTTPReply: Sendable, Hashable, RedactedDescription {
 
     /// The body; empty without a body.
     ///
-    /// The body is decoded from the content codings that the transport supports and the request accepts: see
-    /// ``SystemTransport``.
+    /// The transport decides whether the body is decoded from the content codings: see ``SystemTransport``.
     public var body: Data
 
     /// The trailer fields (RFC 9110, section 6.5); empty if the transport does not read trailers.
     public var trailers: HTTPHeaders
 
-    /// The URL of the response, which differs from the requested URL after a redirection; `nil` if unknown.
+    /// The URL of the response, which may differ from the requested URL after a redirection; `nil` if
+    /// unknown.
     public var url: URL?
 
     /// Whether the transport reports that the body is as sent by the server, without decoding.
@@ -375,7 +377,7 @@ package struct HTTPOrigin: Sendable, Hashable {
 
     package var isSecure: Bool { self.scheme == "https" }
 
-    /// Whether the host is the local machine, by name (RFC 6761, section 6.3) or by address.
+    /// Whether the host is `localhost`, `::1` or an IPv4 address that begins with 127.
     package var isLoopback: Bool {
         // An address may have a zone (RFC 6874).
         let address = self.host.split(separator: "%", maxSplits: 1).first ?? ""
@@ -386,7 +388,7 @@ package struct HTTPOrigin: Sendable, Hashable {
     }
 }
 
-/// An additional value that does not affect the equality of its container.
+/// A value that does not affect the equality and the hash of the container.
 struct IgnoredInEquality<Value: Sendable>: Sendable, Hashable {
     var value: Value
 

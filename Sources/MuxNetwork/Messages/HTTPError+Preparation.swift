@@ -4,8 +4,8 @@ import MuxKit
 extension HTTPError {
     /// The fault of an invalid request.
     ///
-    /// Descriptions contain names of placeholders and header fields, without values, and a sentence about an
-    /// encoder's error.
+    /// Descriptions contain names, such as the name of a placeholder or a header field, but no values; and a
+    /// sentence about the error of an encoder or a stream.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
@@ -13,20 +13,20 @@ extension HTTPError {
         /// The scheme is neither `http` nor `https`.
         case unsupportedScheme(HTTPHost.Scheme)
 
-        /// The URL is relative, or has no scheme for another reason.
+        /// The URL has no scheme, for example because the URL is relative.
         case missingScheme
 
-        /// The URL has no host.
+        /// The URL has no host, or the endpoint has neither a host nor a base URL.
         case missingHost
 
-        /// The host is neither a name in ASCII nor an address, or includes other parts of a URL.
+        /// The host is neither a valid name in ASCII nor an address.
         case invalidHost
 
-        /// The URL contains user information: a name before the host, with or without a password (RFC 3986,
-        /// section 3.2.1).
+        /// The URL or the host contains user information: a name before the host, with or without a password
+        /// (RFC 3986, section 3.2.1).
         case userInfo
 
-        /// The port is not a number from 1 to 65535.
+        /// The port is not a number from 1 to 65535, or has a leading zero.
         case invalidPort
 
         /// The path does not begin with a slash.
@@ -60,7 +60,7 @@ extension HTTPError {
         /// Only the transport may set the header field with this name; see ``HTTPHeaders/Name/framing``.
         case framingHeader(name: String)
 
-        /// The transport does not support the option with this name.
+        /// The transport does not support the option with this name; `libcurl` stands for an internal option.
         case unsupportedOption(name: String)
 
         /// The request has a body, but the method does not allow a body.
@@ -72,7 +72,7 @@ extension HTTPError {
         /// The boundary of a multipart body occurs in the header fields or the data of a part.
         case boundaryInData
 
-        /// The body could not be encoded.
+        /// The encoder of the body, or a streamed body, failed with this error.
         case encoding(any Error)
     }
 }
@@ -88,10 +88,10 @@ extension HTTPError.PreparationFailure {
 }
 
 extension HTTPError.PreparationFailure: LocalizedError, RedactedDescription {
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError/PreparationFailure`` for the contents.
     public var errorDescription: String? { self.description }
 
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError/PreparationFailure`` for the contents.
     public var description: String {
         switch self {
         case .unsupportedScheme(let scheme): "The scheme of the URL is \(scheme); only http and https are supported."

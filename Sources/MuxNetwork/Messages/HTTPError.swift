@@ -4,22 +4,26 @@ public import MuxKit
 /// The reason for a failed request.
 ///
 /// A description contains the method, the host and the path template of the request, if present, but no body,
-/// header value, query or value of a path. An error of an ``AsyncMedia`` contains the path of the URL. A
-/// description also contains the `errorDescription` of a server error, and a sentence about an underlying
-/// error: its localized description, or otherwise its type. Other parts of these errors may contain secrets.
+/// header value, query or value of a path. The description of an error of an ``AsyncMedia`` contains the path
+/// of the URL. A description also contains the `errorDescription` of a server error, and a sentence about an
+/// underlying error: the localized description of this error, or otherwise the type. The other parts of an
+/// ``HTTPError`` may contain secrets.
+///
 /// A cancelled request throws `CancellationError` instead of an ``HTTPError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
 public enum HTTPError: Error, Sendable {
-    /// The request is invalid and was not sent, or a redirection leads to an invalid URL.
+    /// The request, or the next request of a redirection, is invalid or could not be encoded.
+    ///
+    /// No part of this request was sent, unless a streamed body failed during the sending.
     ///
     /// `request` is the method, the host and the path template, such as `GET api.example.com/notes/{id}`, for
     /// error texts. An ``HTTPClient`` and the transports of this module set `request`; `nil` for a request
     /// with neither a valid host nor a template.
     case preparation(HTTPError.PreparationFailure, request: String? = nil)
 
-    /// The exchange ended without a complete response.
+    /// No usable response arrived.
     ///
     /// `request` is the method, the host and the path template, as in ``preparation(_:request:)``.
     case transport(HTTPError.TransportFailure, request: String? = nil)
@@ -36,7 +40,8 @@ public enum HTTPError: Error, Sendable {
 }
 
 extension HTTPError {
-    /// The decoded body of a ``status(_:)`` failure; `nil` for another error, and for a body of another type.
+    /// The decoded body of a ``status(_:)`` failure; `nil` for another error, or without a decoded body of
+    /// this type.
     ///
     /// ```swift
     /// } catch let error as HTTPError {
@@ -58,7 +63,7 @@ extension HTTPError {
 extension HTTPError: BadDependencyError {
     /// Whether the server refused the token: status 401.
     ///
-    /// `false` for a 401 after a redirection to another origin, or after a redirection that changed the
+    /// `false` for a 401 of another origin, and for a 401 after a redirection that may have changed the
     /// method.
     public var isBadDependency: Bool {
         guard case .status(let error) = self else { return false }
@@ -106,7 +111,7 @@ extension HTTPError.TransportFailure: ClassifiedError {
 }
 
 extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var errorDescription: String? {
         switch self {
         case .preparation(let error, let request):
@@ -133,7 +138,8 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
         }
     }
 
-    /// Returns the error with `request` for error texts, unless the error already contains a request.
+    /// Returns a preparation or transport error with `request` for error texts; any other error, and an error
+    /// that already contains a request, unchanged.
     func naming(_ request: String?) -> HTTPError {
         switch self {
         case .preparation(let error, nil): .preparation(error, request: request)
@@ -261,10 +267,10 @@ extension HTTPError {
 }
 
 extension HTTPError.DecodingFailure: LocalizedError, RedactedDescription {
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var errorDescription: String? { self.description }
 
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var description: String {
         let type = self.response.headers[.contentType]?.prefix { $0 != ";" && $0 != " " }.lowercased()
         // A network that requires a sign-in responds in place of the server.
@@ -286,12 +292,13 @@ extension HTTPError {
         /// The response.
         public var response: HTTPResponse
 
-        /// The decoded body, of the type ``HTTPRequest/ServerError``; `nil` if the body was not decoded.
+        /// The body as decoded by ``HTTPRequest/mapper``; `nil` if the body was not decoded.
         ///
         /// The failure's text includes the `errorDescription` of a server error that is a `LocalizedError`.
         public var serverError: (any Sendable)?
 
-        /// The error of decoding ``serverError``, for example because the body is an HTML page of a gateway.
+        /// The error of decoding ``serverError``, for example because the body is an HTML page of a gateway;
+        /// otherwise `nil`.
         public var decodingError: (any Error)?
 
         /// Makes a failure.
@@ -312,10 +319,10 @@ extension HTTPError {
 }
 
 extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var errorDescription: String? { self.description }
 
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var description: String {
         let own = (self.serverError as? any LocalizedError)?.errorDescription.flatMap(ErrorText.line)
         let text = "The response to \(self.response.request.summary) has status \(self.status)"
@@ -324,7 +331,7 @@ extension HTTPError.StatusFailure: LocalizedError, RedactedDescription {
 }
 
 extension HTTPError {
-    /// The reason why an exchange ended without a complete response.
+    /// The reason for a missing or unusable response.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
@@ -332,16 +339,16 @@ extension HTTPError {
         /// The name of the host, or of the proxy, could not be resolved.
         case notResolved(any Error)
 
-        /// No connection to the host or to the proxy was established, or the connection was lost during the
-        /// TLS handshake.
+        /// No connection to the host or to the proxy was established, or the connection was lost before the
+        /// request was sent.
         ///
-        /// Nothing was sent on this connection; after a redirection, earlier requests of the call were sent.
-        /// After a redirection that changed the method, the transports of this library throw
+        /// The request was not sent on this connection; after a redirection, earlier requests of the call
+        /// were sent. After a redirection that changed the method, the transports of this library throw
         /// ``unreachable(_:)``.
         case notConnected(any Error)
 
-        /// TLS failed: a certificate is untrusted, expired or for a different name, or the server does not
-        /// speak TLS.
+        /// TLS failed permanently, for example because a certificate is untrusted, expired or for a different
+        /// name.
         case insecureConnection(any Error)
 
         /// The connection ended before the head of a response was complete.
@@ -349,15 +356,17 @@ extension HTTPError {
         /// The server may have processed the request.
         case closedWithoutResponse(any Error)
 
-        /// Any other error of a transport (see ``HTTPTransport``), or a failure of a transport of this
-        /// library to send the next request after a redirection that changed the method: the server has
-        /// processed the request.
+        /// Any other failure, such as an error type of a custom transport (see ``HTTPTransport``), or a retry
+        /// budget that permits no attempt.
+        ///
+        /// Also the failure of a transport of this library to send the next request after a redirection that
+        /// changed the method: the server has processed the first request.
         case unreachable(any Error)
 
         /// The server was silent for this time, without any activity on the connection.
         case timedOut(after: Duration)
 
-        /// The response was incomplete after this time.
+        /// The call took longer than this time.
         case deadlineExceeded(after: Duration)
 
         /// The response is not valid HTTP.
@@ -371,7 +380,8 @@ extension HTTPError {
         /// The content with this coding is damaged.
         case damagedContent(coding: String)
 
-        /// The head of the response exceeds the transport's limit in bytes.
+        /// The head of the response, or a line of the head, is too large; `limit` is the transport's limit
+        /// for the head in bytes.
         case headTooLarge(limit: Int)
 
         /// The body exceeds the transport's limit in bytes.
@@ -379,8 +389,8 @@ extension HTTPError {
 
         /// A pause that the server demanded with `Retry-After` has not ended.
         ///
-        /// `retryAfter` is the rest of the pause. No request was sent to the server during the pause; after a
-        /// redirection, earlier requests of the call were sent. After a redirection that changed the method,
+        /// `retryAfter` is the rest of the pause. The request was not sent; after a redirection, earlier
+        /// requests of the call were sent. After a redirection that changed the method,
         /// the transports of this library throw ``unreachable(_:)``.
         case serverBusy(retryAfter: Duration)
 
@@ -411,10 +421,10 @@ extension HTTPError.TransportFailure: ConnectivityError {
 }
 
 extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var errorDescription: String? { self.description }
 
-    /// A text for users, without secrets.
+    /// A text for users; see ``HTTPError`` for the contents.
     public var description: String {
         switch self {
         case .unreachable(let error): ErrorText.joined("The server could not be reached.", firstLineOf: error)

@@ -21,10 +21,10 @@ package import MuxKit
 /// with an idempotent method or an `Idempotency-Key` is sent again. libcurl before 7.80 has no callback for
 /// the check, so each request uses a new connection.
 ///
-/// **Content codings.** On Linux a body is decoded if the request accepts all codings of the body. A body
-/// with an unknown coding, with more than two codings, or with partial content (206) is returned as sent by
-/// the server. A request without `Accept-Encoding` accepts all codings of the transport; a request with only
-/// `identity` accepts no coding. `URLSession` always decodes its known codings.
+/// **Content codings.** With libcurl, a body is decoded if the request accepts all codings of the body. A
+/// body with an unknown coding, with more than two codings, or with partial content (206) is returned as sent
+/// by the server. A request without `Accept-Encoding` accepts all codings of the transport; a request with
+/// only `identity` accepts no coding. `URLSession` always decodes its known codings.
 ///
 /// **Limits of libcurl.** Only the end of the connection ends an HTTP/1 response that has neither a length
 /// nor chunks. With OpenSSL before 3.2, such a response over TLS counts as complete even if the connection
