@@ -8,11 +8,11 @@ public import Foundation
 /// ```
 ///
 /// The client encodes the body once for each call of the client. A retry sends the encoded bytes again, or
-/// reads the stream again, so the bytes must be equal each time.
+/// reads the stream again: a stream must return equal bytes each time.
 public struct HTTPBody: Sendable {
     private let encode: @Sendable () throws -> (body: HTTPCall.Body, contentType: HTTPMediaType?)
 
-    /// Makes a body that is encoded at the sending of the request.
+    /// Makes a body that the client encodes when the client builds the request.
     ///
     /// - Parameter encode: Returns the bytes, which must be equal at every call, and the media type, or `nil`
     ///   for ``HTTPClient/Configuration/contentType``. Any error other than an

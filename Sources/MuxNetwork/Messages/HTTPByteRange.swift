@@ -7,7 +7,7 @@ enum HTTPByteRange: Sendable, Equatable {
     /// The last bytes: this number of bytes, greater than 0.
     case last(Int)
 
-    /// Reads the field `Range`; `nil` unless the field is one range of bytes.
+    /// Reads the field `Range`; `nil` unless the field is one valid range of bytes, with numbers of an `Int`.
     init?(_ text: String) {
         let parts = HTTPGrammar.trimmed(text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
         guard parts.count == 2, parts[0].lowercased() == "bytes" else { return nil }
@@ -23,7 +23,7 @@ enum HTTPByteRange: Sendable, Equatable {
     }
 
     /// The byte positions in a content of length `total`; `nil` if no byte is in the range, or if the
-    /// positions depend on an unknown length.
+    /// positions cannot be determined without the length.
     func places(in total: Int?) -> Range<Int>? {
         switch self {
         case .from(let first):

@@ -248,7 +248,6 @@ package struct ValidatedCall: Sendable {
         self.origin = origin
     }
 
-    /// The call with `session` attached.
     func attaching(_ session: CallSession) -> ValidatedCall {
         var sent = self
         sent.call.callSession = session
@@ -268,7 +267,6 @@ package struct ValidatedCall: Sendable {
         return authorized
     }
 
-    /// The call with further names of header fields with credentials.
     func addingCredentialHeaders(_ credentialHeaders: Set<String>) -> ValidatedCall {
         guard !credentialHeaders.isEmpty else { return self }
         var call = self
@@ -276,7 +274,6 @@ package struct ValidatedCall: Sendable {
         return call
     }
 
-    /// The call with other header fields.
     func replacing(_ headers: HTTPHeaders) throws(HTTPError) -> ValidatedCall {
         try Self.validate(headers)
         var call = self

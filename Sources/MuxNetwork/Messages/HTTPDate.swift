@@ -11,7 +11,7 @@ package enum HTTPDate {
     ///   - text: The value of a header field.
     ///   - now: The current time, for the century of a two-digit year: the result is the latest matching date
     ///     that is at most 50 years in the future.
-    /// - Returns: The date; `nil` if invalid.
+    /// - Returns: The date; `nil` if `text` is not a valid date.
     package static func parse(_ text: String, now: Date) -> Date? {
         let words = HTTPGrammar.trimmed(text).lowercased().split(separator: " ", omittingEmptySubsequences: false)
         switch words.count {
@@ -84,11 +84,11 @@ package enum HTTPDate {
     }
 }
 
-/// Parses dates of ISO 8601 and RFC 3339, and common deviations.
+/// Parses calendar dates of ISO 8601 and RFC 3339, and common deviations.
 ///
-/// A date without a time is midnight UTC. A time without a zone is UTC. Seconds may be absent, or have a
-/// fraction after a dot or a comma. Letters may be in lower case, a space may replace the `T`, and hyphens
-/// and colons may be absent.
+/// A year has four digits. A date without a time is midnight UTC. A time without a zone is UTC. Seconds may
+/// be absent, or have a fraction after a dot or a comma. Letters may be in lower case, and a space may
+/// replace the `T`. The hyphens of the date, the colons of the time, and the colon of the zone may be absent.
 package struct ISO8601: Sendable {
     private var rest: Substring.UTF8View
 
@@ -114,7 +114,7 @@ package struct ISO8601: Sendable {
         return Date(timeIntervalSince1970: midnight - Double(offset) + time)
     }
 
-    /// Parses the time as seconds since midnight.
+    /// Parses the time as seconds since midnight; `nil` if invalid.
     private mutating func time() -> Double? {
         guard let hour = self.number(2), hour <= 23 else { return nil }
         let isExtended = self.take(":")
@@ -126,7 +126,7 @@ package struct ISO8601: Sendable {
         return self.fraction().map { whole + Double(second) + $0 }
     }
 
-    /// Parses the fraction of a second; 0 without a fraction.
+    /// Parses the fraction of a second; 0 without a fraction, `nil` if invalid.
     private mutating func fraction() -> Double? {
         guard self.take(".") || self.take(",") else { return 0 }
         guard self.isDigitNext else { return nil }
@@ -135,7 +135,7 @@ package struct ISO8601: Sendable {
         return Double("0.\(Substring(digits))")
     }
 
-    /// Parses the zone as seconds east of UTC; 0 without a zone.
+    /// Parses the zone as seconds east of UTC; 0 without a zone, `nil` if invalid.
     private mutating func offset() -> Int? {
         if self.rest.isEmpty || self.take("Z") || self.take("z") { return 0 }
         let sign = self.take("+") ? 1 : self.take("-") ? -1 : 0

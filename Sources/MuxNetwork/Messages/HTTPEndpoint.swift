@@ -28,8 +28,8 @@ public struct HTTPEndpoint: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - scheme: The scheme, ignored with the host ``HTTPHost/base``.
-    ///   - host: The server; by default the server of ``HTTPClient/baseURL``, whose path
-    ///     precedes `path`.
+    ///   - host: The server; by default the server of ``HTTPClient/baseURL``. The path and the query of the
+    ///     base URL then precede `path` and `query`.
     ///   - path: The path, which may have placeholders.
     ///   - query: The fixed query parameters, which precede the parameters of a request.
     public init(
@@ -46,8 +46,8 @@ public struct HTTPEndpoint: Sendable, Hashable {
 
     /// Makes an endpoint from a URL, for example as a base: `try HTTPEndpoint(url).appending("/users/{id}")`.
     ///
-    /// ``url(path:query:)`` returns the path and the query byte for byte. An empty path becomes `/`. The
-    /// fragment and the question mark of an empty query are removed.
+    /// ``url(path:query:)`` keeps the path and the query byte for byte, but throws for a path with a dot
+    /// segment. An empty path becomes `/`. The fragment and the question mark of an empty query are removed.
     ///
     /// - Throws: ``HTTPError/PreparationFailure`` if `url` is not an absolute `http` or `https` URL, contains
     ///   user information, or has an invalid host or port.
@@ -68,7 +68,7 @@ public struct HTTPEndpoint: Sendable, Hashable {
     /// - Parameters:
     ///   - path: The suffix of the path.
     ///   - query: The parameters to append to the parameters of this endpoint.
-    /// - Returns: The endpoint.
+    /// - Returns: The longer endpoint.
     public func appending(_ path: HTTPPath, query: HTTPQuery = []) -> HTTPEndpoint {
         var place = self
         place.path = self.path.appending(path)

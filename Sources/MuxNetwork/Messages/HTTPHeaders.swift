@@ -155,7 +155,7 @@ extension HTTPHeaders.Name: ExpressibleByStringLiteral {
 extension HTTPHeaders.Name {
     /// The fields for message framing and connections, which only the transport may set.
     ///
-    /// See RFC 9112, sections 6 and 9, and RFC 9110, sections 7.2 and 10.1.1.
+    /// See RFC 9112, sections 6 and 9, and RFC 9110, sections 6.6.2, 7 and 10.1.
     public static let framing: Set<Self> = [
         .connection, .contentLength, .expect, .host, "Keep-Alive", "Proxy-Connection", "TE", "Trailer",
         "Transfer-Encoding",

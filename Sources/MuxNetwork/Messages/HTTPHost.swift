@@ -128,10 +128,11 @@ extension HTTPHost {
     }
 }
 
-/// The resource of a URL, independent of the URL's spelling: RFC 9110, section 4.2.3.
+/// The identity of the resource of a URL: the origin, the path and the query, with normalized escapes (RFC
+/// 9110, section 4.2.3).
 package struct HTTPResourceName: Sendable, Hashable {
     private let origin: HTTPOrigin
-    /// The path and query, normalized.
+    /// The path and query with normalized escapes; `/` for an empty path.
     private let target: String
 
     /// The name of the resource of an absolute `http` or `https` URL; `nil` for any other URL.

@@ -130,7 +130,7 @@ extension HTTPMapper where Output == Void {
 }
 
 extension HTTPMapper where Output == String {
-    /// Decodes the body as UTF-8 text.
+    /// Decodes the body as UTF-8 text; invalid bytes become replacement characters.
     ///
     /// - Parameter errors: The type of the JSON body of a failure response; with `Never`, the body is
     ///   ignored.
@@ -143,7 +143,6 @@ extension HTTPMapper where Output == String {
 extension JSONDecoder {
     fileprivate static var tolerant: JSONDecoder { .decoding(.tolerantISO8601) }
 
-    /// A decoder with this format of dates.
     fileprivate static func decoding(_ dates: DateDecodingStrategy) -> JSONDecoder {
         let decoder = JSONDecoder()
         decoder.dateDecodingStrategy = dates

@@ -116,7 +116,7 @@ public struct HTTPMultipart: Sendable, Hashable {
             hash.combine(part.head)
             hash.combine(part.data)
         }
-        // Malicious data may contain the first candidates, but not all candidates.
+        // Malicious data may contain a candidate.
         for _ in 0..<100 {
             hash.combine(word: 1)
             let first = hash.value

@@ -49,15 +49,17 @@ public struct HTTPPath: Sendable, Hashable {
 
     fileprivate init(parts: [Part]) { self.parts = parts }
 
-    /// Makes a path from segments, in order.
+    /// Makes a path from segments, in order; `/` without segments.
     public init(segments: [String]) {
         self.parts = segments.isEmpty ? [.literal("/")] : segments.flatMap { [.literal("/"), .value($0)] }
     }
 
-    /// Makes a path from the percent-encoded path of a URL, which is kept byte for byte.
+    /// Makes a path from the percent-encoded path of a URL, which is kept byte for byte; an empty path
+    /// becomes `/`.
     init(encoded path: String) { self.parts = [path.hasPrefix("/") ? .encoded(path) : .literal("/")] }
 
-    /// Returns this path followed by `path`, with one slash between the two paths.
+    /// Returns this path followed by `path`, with one slash between the two paths; an empty `path` has no
+    /// effect.
     public func appending(_ path: HTTPPath) -> HTTPPath {
         let hasSlash: Bool
         switch path.parts.first(where: { $0 != .literal("") }) {
@@ -109,8 +111,8 @@ public struct HTTPPath: Sendable, Hashable {
         for (index, segment) in segments.enumerated().dropFirst() {
             // RFC 3986, section 5.2.4: readers of the URL may remove dot segments, encoded or not.
             guard segment.raw != ".", segment.raw != ".." else { throw .dotPathSegment }
-            // A path may end with a slash. Any other empty segment is a fault: an empty value, or two
-            // adjacent slashes.
+            // A path may end with a slash, and the path of a URL may have empty segments. Any other empty
+            // segment is a fault: an empty value, or two adjacent slashes.
             let mayBeEmpty = segment.mayBeEmpty || (index == segments.count - 1 && !segment.hasValue)
             guard !segment.raw.isEmpty || mayBeEmpty else {
                 throw .emptyPathSegment
@@ -167,7 +169,7 @@ extension HTTPPath: ExpressibleByStringInterpolation {
         }
     }
 
-    /// Makes a path from a literal, which must begin with a slash.
+    /// Makes a path from a literal; the complete path must begin with a slash.
     public init(stringLiteral literal: String) { self.init(parts: [.literal(literal)]) }
 
     /// Makes a path from a literal with interpolated values.
@@ -218,8 +220,7 @@ package enum PercentEncoding {
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    /// Encodes all bytes that are not allowed, and each `%` that does not begin an escape; escapes stay
-    /// unchanged.
+    /// Encodes all bytes that are not allowed; valid escapes stay unchanged.
     package static func encodeIllegal(_ source: some Collection<UInt8>, allowing isAllowed: (UInt8) -> Bool) -> String {
         let source = Array(source)
         var bytes: [UInt8] = []

@@ -44,7 +44,8 @@ public struct HTTPQuery: Sendable, Hashable {
 
     /// Parses a query or a form, without the question mark.
     ///
-    /// Invalid escapes are kept as text. `+` is decoded as a space, as in forms.
+    /// Invalid escapes are kept as text. `+` is decoded as a space, as in forms. An empty part before, after
+    /// or between `&` is no parameter.
     public init(parsing text: String) {
         self.items = text.utf8.split(separator: UInt8(ascii: "&")).map { pair in
             let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)

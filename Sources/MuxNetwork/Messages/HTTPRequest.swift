@@ -18,7 +18,7 @@ public protocol HTTPRequest<Output>: Sendable {
     /// The type of the output: a `Decodable` type, or `Data` (the default). Use an optional type if the body
     /// may be absent (status 204).
     ///
-    /// A type that is not `Decodable` needs a custom ``mapper``. For requests without an output, conform to
+    /// A type that is not `Decodable` needs a ``mapper``. For requests without an output, conform to
     /// ``HTTPCommand``.
     associatedtype Output: Sendable = Data
 

@@ -55,9 +55,11 @@ public struct HTTPResponse: Sendable, Hashable {
         self.hasOtherMethod = reply.hasOtherMethod
     }
 
-    /// Whether a redirection replaced ``request``, after its processing, by a request with another method.
+    /// Whether the response is of a later request, after a redirection that changed the method: the server
+    /// has processed ``request``.
     ///
-    /// A custom transport reports only the URL, so any redirection of an unsafe request counts.
+    /// A custom transport reports only the URL. Without a report of the method, any redirection of an unsafe
+    /// request to another resource counts.
     var isOfLaterRequest: Bool {
         if let hasOtherMethod = self.hasOtherMethod.value { return hasOtherMethod }
         guard let url, !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) else { return false }
@@ -72,7 +74,7 @@ public struct HTTPResponse: Sendable, Hashable {
         return self.url.map { HTTPOrigin($0) == HTTPOrigin(self.request.url) } ?? true
     }
 
-    /// The English phrase of the status; `nil` for an unregistered status.
+    /// The English phrase of the status; see ``HTTPStatus/phrase``.
     public var message: String? { self.status.phrase }
 
     /// The absolute URL of a link in the response: RFC 3986, section 5.
@@ -97,7 +99,7 @@ extension HTTPResponse: RedactedDescription {
 }
 
 extension HTTPResponse {
-    /// The duration of `Retry-After` (RFC 9110, section 10.2.3).
+    /// The duration of `Retry-After` (RFC 9110, section 10.2.3); `nil` without a valid field.
     ///
     /// A date is relative to the response's `Date`. Without a valid `Date`, a date is relative to this
     /// device's clock.

@@ -59,7 +59,7 @@ public struct HTTPStatus: RawRepresentable, Sendable, Hashable, Comparable, Cust
     /// Whether the number of `a` is smaller.
     public static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
 
-    /// The number and the phrase, such as "404 Not Found".
+    /// The number and the phrase, such as "404 Not Found"; only the number without a ``phrase``.
     public var description: String { self.phrase.map { "\(self.rawValue) \($0)" } ?? "\(self.rawValue)" }
 }
 

@@ -8,10 +8,10 @@ public enum JSONValue: Sendable, Hashable {
     /// `true` or `false`.
     case bool(Bool)
 
-    /// An integer.
+    /// An integer in the range of `Int`.
     case integer(Int)
 
-    /// Any other number; the encoding of an infinite number or NaN fails.
+    /// Any other number; by default, `JSONEncoder` throws for an infinite number or NaN.
     case number(Double)
 
     /// A string.

@@ -2,9 +2,9 @@ import Foundation
 
 /// A URL or a relative reference from a server, in `Location` or in a link (RFC 3986, sections 4.1 and 5.2).
 ///
-/// Some servers send illegal bytes together with valid escapes. Each illegal byte, and each `%` that does not
-/// begin an escape, is percent-encoded; valid escapes stay unchanged. `URL(string:)` would encode every `%`
-/// of such a text, and the URL would then identify another resource.
+/// Some servers send illegal bytes together with valid escapes. After the host, each illegal byte, and each
+/// `%` that does not begin an escape, is percent-encoded; valid escapes stay unchanged. `URL(string:)` would
+/// encode every `%` of such a text, and the URL would then identify another resource.
 struct URLReference: Sendable {
     private var scheme: String?
     private var authority: String?
@@ -82,7 +82,7 @@ struct URLReference: Sendable {
     }
 
     /// The user, the host and the port; `nil` for illegal characters, which no encoding makes legal in a host
-    /// name.
+    /// name, and for a user before a host with non-ASCII characters.
     private static func authority(_ text: String) -> String? {
         var legal = text
         // Names with non-ASCII characters are converted to Punycode if Foundation supports the conversion.

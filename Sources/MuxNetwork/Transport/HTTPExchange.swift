@@ -20,7 +20,6 @@ package struct HTTPExchangeStateMachine: Sendable {
         self.sizeLimit = sizeLimit
     }
 
-    /// Whether the head has arrived.
     package var isHeadReceived: Bool { self.reply != nil }
 
     /// The transfer codings of RFC 9112, section 7, except `chunked`.
@@ -67,7 +66,6 @@ package struct HTTPExchangeStateMachine: Sendable {
         return self.expected.map { self.received >= $0 } ?? (self.method == .head || [204, 304].contains(reply.status))
     }
 
-    /// Counts received bytes of the body.
     package mutating func received(count: Int) { self.received += count }
 
     /// Returns the outcome at the end of the exchange.
@@ -113,8 +111,8 @@ package final class HTTPExchange: Sendable {
         let deadline: Duration?
         /// The time of the deadline before ``excluded`` is added.
         private let earliestEnd: Moment
-        /// The time that does not count towards the deadline, in all exchanges of a call; `nil` without a
-        /// deadline.
+        /// The time that does not count towards the deadline, shared by all copies for the exchanges of a
+        /// call; `nil` without a deadline.
         private let excluded: Locked<Duration>?
         /// The maximum announced length of the body in bytes; `nil` for no limit.
         let body: Int?
@@ -197,7 +195,6 @@ package final class HTTPExchange: Sendable {
     /// See ``HTTPExchangeStateMachine/isComplete``.
     package var isComplete: Bool { self.state.withLock { $0.machine.isComplete } }
 
-    /// Whether the head of the response has arrived.
     package var isHeadReceived: Bool { self.state.withLock { $0.machine.isHeadReceived } }
 
     /// Records activity of the connection: the measurement of silence restarts.

@@ -21,7 +21,6 @@ package struct HTTPHeadParser: Sendable {
     /// Whether any line has arrived.
     package var hasBegun: Bool { self.size > 0 }
 
-    /// The trailer fields.
     package private(set) var trailers = HTTPHeaders()
 
     /// Makes a parser.

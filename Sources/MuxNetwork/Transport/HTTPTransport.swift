@@ -225,7 +225,6 @@ extension HTTPTransportConfiguration {
 package protocol ValidatedTransport: HTTPTransport {
     var options: HTTPTransportConfiguration { get }
 
-    /// Measures the limits.
     var time: TimeSource { get }
 
     /// The number of callers that wait for a response; always 0 for a transport without a count.

@@ -98,6 +98,7 @@ final class CurlLoop {
         if transfer.canRestart(after: result) {
             self.mailbox.multi.remove(easy)
             if transfer.prepareRestart(), self.mailbox.multi.add(easy) { return }
+            // The restart has failed: the transfer ends.
         }
         self.transfers[id] = nil
         transfer.reportOutcome(result)
@@ -124,7 +125,6 @@ final class CurlAgenda {
         if self.exchanges.last !== exchange { self.exchanges.append(exchange) }
     }
 
-    /// Schedules a resumption of the transfer.
     func scheduleResumption(of transfer: CurlTransfer) { self.paused.append(transfer) }
 
     /// Schedules the end of a transfer.

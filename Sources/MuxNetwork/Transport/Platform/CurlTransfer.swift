@@ -97,7 +97,6 @@ final class CurlTransfer {
     /// `CURL_ERROR_SIZE`.
     private static let errorTextSize = 256
 
-    /// Reports the outcome of the transfer to the exchange.
     func reportOutcome(_ result: CInt) {
         let exchange = self.order.exchange
         if let failure {
@@ -333,6 +332,7 @@ final class CurlTransfer {
         }
     }
 
+    /// Ends the transfer from a callback; without an error if the exchange has ended before.
     private func abort(with error: HTTPError?) -> Int {
         self.failure = error
         return -1
@@ -386,7 +386,6 @@ final class CurlTransfer {
         return true
     }
 
-    /// Passes a piece of the body to the exchange.
     private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
         self.agenda.scheduleFlush(of: self.order.exchange)
         switch self.order.exchange.received(Data(bytes)) {

@@ -73,7 +73,6 @@ package final class CurlTransport: ValidatedTransport {
         }
     }
 
-    /// The number of callers that wait for a response.
     package var pendingCount: Int { self.mailbox.pendingCount }
 }
 

@@ -87,7 +87,6 @@ public final class SystemTransport: HTTPTransport, ValidatedTransport {
         try await self.base.perform(call, limits, into: sink)
     }
 
-    /// The shared transport with the default configuration.
     static let shared = SystemTransport()
 }
 

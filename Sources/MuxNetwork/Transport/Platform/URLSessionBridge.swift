@@ -65,13 +65,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     /// The number of callers that wait for a response.
     var pendingCount: Int { self.pending.withLock { $0 } }
 
-    /// Starts a task as the producer of an exchange.
-    ///
-    /// - Parameters:
-    ///   - exchange: The exchange.
-    ///   - session: The session of the task.
-    ///   - make: Makes the task.
-    /// - Returns: The producer.
+    /// Starts a task as the producer of an exchange; ``control`` calls `make` unless the exchange ends first.
     func start(
         _ exchange: HTTPExchange,
         in session: URLSession,

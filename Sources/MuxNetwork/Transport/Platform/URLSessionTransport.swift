@@ -110,16 +110,13 @@ public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
         return { [self, request] in self.session.dataTask(with: request) }
     }
 
-    /// The maximum number of connections of the session to one host.
     package var connectionsPerHost: Int { self.session.configuration.httpMaximumConnectionsPerHost }
 
-    /// The number of callers that wait for a response.
     package var pendingCount: Int { self.bridge.pendingCount }
 }
 
 #if canImport(FoundationNetworking)
 extension HTTPCall.BodyStream {
-    /// Joins all pieces in memory.
     fileprivate func collected() async throws -> Data {
         var body = Data()
         do {
