@@ -93,9 +93,9 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
         self.exchange = exchange
         let task = TaskLauncher()(name: "mux.http.exchange") {
             do {
-                exchange.ended(nil, trailers: try await perform(Self.watched(call, exchange), self))
+                exchange.end(with: nil, trailers: try await perform(Self.watched(call, exchange), self))
             } catch {
-                exchange.ended(HTTPError.transportError(for: error))
+                exchange.end(with: HTTPError.transportError(for: error))
             }
         }
         self.state.withLock { $0.task = task }
@@ -130,14 +130,14 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
         guard head.status >= 200 || head.status == 101 else { return self.exchange.recordActivity() }
         var head = head
         head.url = head.url ?? self.url
-        let goesOn = self.exchange.received(head: head)
+        let goesOn = self.exchange.receive(head: head)
         self.exchange.flush()
         guard goesOn else { throw CancellationError() }
     }
 
     func receive(_ bytes: Data) async throws {
         while true {
-            switch self.exchange.received(bytes) {
+            switch self.exchange.receive(bytes) {
             case .taken: return self.exchange.flush()
             case .paused: await self.waitForRoom()
             case .ended: throw CancellationError()

@@ -37,7 +37,7 @@ package struct HTTPExchangeStateMachine: Sendable {
     ///   - a known transfer coding other than `chunked`, or any other coding in addition to `chunked`;
     ///   - status 101, because no request asks for another protocol;
     ///   - a second head.
-    package mutating func received(_ reply: HTTPReply) -> HTTPError? {
+    package mutating func receive(head reply: HTTPReply) -> HTTPError? {
         guard self.reply == nil, reply.status != 101 else { return .notHTTP }
         self.reply = reply
         let values = reply.headers.values(of: .contentLength).flatMap {
@@ -66,14 +66,14 @@ package struct HTTPExchangeStateMachine: Sendable {
         return self.expected.map { self.received >= $0 } ?? (self.method == .head || [204, 304].contains(reply.status))
     }
 
-    package mutating func received(count: Int) { self.received += count }
+    package mutating func receive(count: Int) { self.received += count }
 
     /// Returns the outcome at the end of the exchange.
     ///
     /// - Parameter failure: The failure; `nil` without a failure. After the head of the response,
     ///   ``HTTPError/TransportFailure/closedWithoutResponse(_:)`` reports an early end of the connection.
     /// - Returns: The response, or the error for the caller.
-    package func ended(_ failure: (any Error)?) -> Result<HTTPReply, any Error> {
+    package func outcome(after failure: (any Error)?) -> Result<HTTPReply, any Error> {
         switch (failure, self.reply) {
         // `URLSession` on Linux reports a short body as an unknown error; the lengths reveal the truncation.
         case (HTTPError.transport(.unreachable(let error), _)?, _):
@@ -215,12 +215,12 @@ package final class HTTPExchange: Sendable {
     /// Processes the head of the response; the next ``flush()`` resumes the consumer.
     ///
     /// - Returns: Whether the producer may continue.
-    package func received(head: HTTPReply) -> Bool {
+    package func receive(head: HTTPReply) -> Bool {
         let now = self.time.now
         return self.state.withLock { state -> Bool in
             guard !state.hasEnded else { return false }
             state.lastActivity = now
-            if let error = state.machine.received(head) {
+            if let error = state.machine.receive(head: head) {
                 Self.end(&state, .failure(error))
                 return false
             }
@@ -247,7 +247,7 @@ package final class HTTPExchange: Sendable {
     ///   - canKeep: Whether the producer can keep the piece. If `false`, a full buffer takes the piece as
     ///     well; the first such call of a pause returns `paused`, further calls return `taken`.
     /// - Returns: The next step of the producer.
-    package func received(_ bytes: Data, canKeep: Bool = true) -> Verdict {
+    package func receive(_ bytes: Data, canKeep: Bool = true) -> Verdict {
         let now = self.time.now
         return self.state.withLock { state -> Verdict in
             guard !state.hasEnded else { return .ended }
@@ -256,7 +256,7 @@ package final class HTTPExchange: Sendable {
             let pauses = isFull && !state.isPaused
             if isFull { state.isPaused = true }
             if isFull, canKeep { return .paused }
-            state.machine.received(count: bytes.count)
+            state.machine.receive(count: bytes.count)
             state.news.pieces.append(bytes)
             state.bufferedCount += bytes.count
             return pauses ? .paused : .taken
@@ -267,15 +267,15 @@ package final class HTTPExchange: Sendable {
     /// ``hasProducerEnded``.
     ///
     /// - Parameters:
-    ///   - failure: The failure, as for ``HTTPExchangeStateMachine/ended(_:)``.
+    ///   - failure: The failure, as for ``HTTPExchangeStateMachine/outcome(after:)``.
     ///   - trailers: The trailer fields of the response.
-    package func ended(_ failure: (any Error)?, trailers: HTTPHeaders = [:]) {
+    package func end(with failure: (any Error)?, trailers: HTTPHeaders = [:]) {
         self.state.withLock { state in
             state.hasProducerEnded = true
             guard !state.hasEnded else { return }
             Self.end(
                 &state,
-                state.machine.ended(failure).map { reply in
+                state.machine.outcome(after: failure).map { reply in
                     var reply = reply
                     reply.trailers = trailers
                     return reply

@@ -156,9 +156,9 @@ struct HTTPRulesTests {
         var headers: HTTPHeaders = [.contentLength: "9"]
         headers[.contentEncoding] = coding
 
-        #expect(machine.received(self.head(status, headers)) == nil)
+        #expect(machine.receive(head: self.head(status, headers)) == nil)
 
-        #expect((try? machine.ended(nil).get()) == nil ? isTruncated : !isTruncated)
+        #expect((try? machine.outcome(after: nil).get()) == nil ? isTruncated : !isTruncated)
     }
 
     @Test(arguments: [
@@ -169,7 +169,7 @@ struct HTTPRulesTests {
         var headers = HTTPHeaders()
         for value in values { headers.append(value, for: .contentLength) }
 
-        #expect(machine.received(self.head(200, headers)) == .notHTTP)
+        #expect(machine.receive(head: self.head(200, headers)) == .notHTTP)
     }
 
     @Test(arguments: [
@@ -179,7 +179,7 @@ struct HTTPRulesTests {
     func `TR-02 a transfer coding that was not requested is an error`(coding: String, isRefused: Bool) {
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
 
-        let error = machine.received(self.head(200, ["Transfer-Encoding": coding, .contentLength: "5"]))
+        let error = machine.receive(head: self.head(200, ["Transfer-Encoding": coding, .contentLength: "5"]))
 
         #expect(error == (isRefused ? .notHTTP : nil))
     }
@@ -189,9 +189,9 @@ struct HTTPRulesTests {
         var headers: HTTPHeaders = [.contentLength: "5, 5"]
         headers.append("5", for: .contentLength)
 
-        #expect(machine.received(self.head(200, headers)) == nil)
-        machine.received(count: 5)
-        #expect(try machine.ended(nil).get().status == 200)
+        #expect(machine.receive(head: self.head(200, headers)) == nil)
+        machine.receive(count: 5)
+        #expect(try machine.outcome(after: nil).get().status == 200)
     }
 
     @Test func `TR-05 the error of a closed connection depends on the received bytes`() {
@@ -199,10 +199,10 @@ struct HTTPRulesTests {
         let lost = HTTPError.transport(.closedWithoutResponse(Lost()))
         var machine = HTTPExchangeStateMachine(.get, sizeLimit: nil)
 
-        #expect(throws: lost) { try machine.ended(lost).get() }
-        _ = machine.received(self.head(200, [:]))
-        machine.received(count: 7)
-        #expect(throws: HTTPError.truncated(expected: nil, received: 7)) { try machine.ended(lost).get() }
+        #expect(throws: lost) { try machine.outcome(after: lost).get() }
+        _ = machine.receive(head: self.head(200, [:]))
+        machine.receive(count: 7)
+        #expect(throws: HTTPError.truncated(expected: nil, received: 7)) { try machine.outcome(after: lost).get() }
     }
 
     @Test func `G18 a token's fields are validated, and replace those of a validated call`() throws {

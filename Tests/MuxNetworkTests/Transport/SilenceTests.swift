@@ -56,14 +56,14 @@ struct SilenceTests {
         let call = Task { try await world.run() }
         await world.clock.waitForSleepers()
         // The server has sent everything but the end at once.
-        _ = world.exchange.received(head: Self.head)
-        _ = world.exchange.received(Data("complete".utf8))
+        _ = world.exchange.receive(head: Self.head)
+        _ = world.exchange.receive(Data("complete".utf8))
         world.exchange.flush()
         await world.sink.waitForCall()
 
         for _ in 0..<5 { await world.pass(.seconds(20)) }
         #expect(!world.exchange.hasEnded)
-        world.exchange.ended(nil)
+        world.exchange.end(with: nil)
         world.sink.openForGood(returning: ())
 
         #expect(try await call.value.status == 200)
@@ -74,8 +74,8 @@ struct SilenceTests {
         let world = try World(silence: .seconds(20))
         let call = Task { try await world.run() }
         await world.clock.waitForSleepers()
-        _ = world.exchange.received(head: Self.head)
-        _ = world.exchange.received(Data("half".utf8))
+        _ = world.exchange.receive(head: Self.head)
+        _ = world.exchange.receive(Data("half".utf8))
         world.exchange.flush()
         await world.sink.waitForCall()
         await world.pass(.seconds(30))
@@ -86,8 +86,8 @@ struct SilenceTests {
         // The timer fires after 50 seconds. The caller has waited for the server only in the last 10.
         await world.pass(.seconds(10))
         #expect(!world.exchange.hasEnded)
-        _ = world.exchange.received(Data("late".utf8))
-        world.exchange.ended(nil)
+        _ = world.exchange.receive(Data("late".utf8))
+        world.exchange.end(with: nil)
         world.sink.openForGood(returning: ())
 
         #expect(try await call.value.status == 200)
@@ -98,8 +98,8 @@ struct SilenceTests {
         let world = try World(silence: .seconds(20), deadline: .seconds(50))
         let call = Task { try await world.run() }
         await world.clock.waitForSleepers()
-        _ = world.exchange.received(head: Self.head)
-        _ = world.exchange.received(Data("complete".utf8))
+        _ = world.exchange.receive(head: Self.head)
+        _ = world.exchange.receive(Data("complete".utf8))
         world.exchange.flush()
         await world.sink.waitForCall()
 

@@ -27,7 +27,7 @@ final class CurlLoop {
             for message in messages { self.handle(message) }
             if isClosed, self.transfers.isEmpty { break }
             multi.perform()
-            while let (easy, result) = multi.nextEnded() { self.ended(easy, result) }
+            while let (easy, result) = multi.nextEnded() { self.handleEnd(of: easy, result) }
             let (paused, complete) = self.agenda.flush()
             // A transfer of the agenda may have ended, and its handle may be freed.
             for transfer in paused where self.transfers[transfer.order.id] === transfer { self.resume(transfer) }
@@ -70,14 +70,14 @@ final class CurlLoop {
     private func begin(_ order: CurlOrder) -> Bool {
         guard !order.exchange.hasEnded else { return false }
         guard let easy = mux_easy_init(self.library.table) else {
-            order.exchange.ended(HTTPError.outOfMemory(self.library))
+            order.exchange.end(with: HTTPError.outOfMemory(self.library))
             return false
         }
         let transfer = CurlTransfer(order, easy, self.library, self.agenda, sockets: self.mailbox.multi.sockets)
         self.transfers[order.id] = transfer
         self.ids[easy] = order.id
         guard transfer.prepare(), self.mailbox.multi.add(easy) else {
-            order.exchange.ended(transfer.failure ?? HTTPError.outOfMemory(self.library))
+            order.exchange.end(with: transfer.failure ?? HTTPError.outOfMemory(self.library))
             self.transfers[order.id] = nil
             self.remove(transfer)
             return false
@@ -93,7 +93,7 @@ final class CurlLoop {
         self.handle(.stop(transfer.order.id))
     }
 
-    private func ended(_ easy: UnsafeMutableRawPointer, _ result: CInt) {
+    private func handleEnd(of easy: UnsafeMutableRawPointer, _ result: CInt) {
         guard let id = self.ids[easy], let transfer = self.transfers[id] else { return }
         if transfer.canRestart(after: result) {
             self.mailbox.multi.remove(easy)

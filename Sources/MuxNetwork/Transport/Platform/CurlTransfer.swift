@@ -100,16 +100,16 @@ final class CurlTransfer {
     func reportOutcome(_ result: CInt) {
         let exchange = self.order.exchange
         if let failure {
-            exchange.ended(failure)
+            exchange.end(with: failure)
         } else if result != 0, mux_easy_is_proxy_refusal(self.library.table, self.easy) != 0 {
-            exchange.ended(HTTPError.unreachable(ProxyRefusal()))
+            exchange.end(with: HTTPError.unreachable(ProxyRefusal()))
         } else if result == 0 {
             let hasHead = exchange.isHeadReceived
-            exchange.ended(hasHead ? nil : HTTPError.emptyReply(self.library), trailers: self.head.trailers)
+            exchange.end(with: hasHead ? nil : HTTPError.emptyReply(self.library), trailers: self.head.trailers)
         } else {
             let isPartOfHead = self.head.hasBegun && !exchange.isHeadReceived
-            exchange.ended(
-                HTTPError(
+            exchange.end(
+                with: HTTPError(
                     result,
                     self.library,
                     detail: String(cString: self.errorText),
@@ -269,11 +269,11 @@ final class CurlTransfer {
         let (table, easy) = (self.library.table, self.easy)
         let own = Unmanaged.passUnretained(self).toOpaque()
         _ = mux_easy_set_transfer(table, easy, CInt(MUX_CURLOPT_HEADERFUNCTION)) { bytes, size, count, context in
-            CurlTransfer.from(context)?.received(line: UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
+            CurlTransfer.from(context)?.receive(line: UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
         }
         _ = mux_easy_set_pointer(table, easy, CInt(MUX_CURLOPT_HEADERDATA), own)
         _ = mux_easy_set_transfer(table, easy, CInt(MUX_CURLOPT_WRITEFUNCTION)) { bytes, size, count, context in
-            CurlTransfer.from(context)?.received(UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
+            CurlTransfer.from(context)?.receive(UnsafeRawBufferPointer(start: bytes, count: size * count)) ?? 0
         }
         _ = mux_easy_set_pointer(table, easy, CInt(MUX_CURLOPT_WRITEDATA), own)
         _ = mux_easy_set_transfer(table, easy, CInt(MUX_CURLOPT_READFUNCTION)) { bytes, size, count, context in
@@ -294,7 +294,7 @@ final class CurlTransfer {
                 remote_port: remotePort,
                 local_port: localPort
             )
-            return CurlTransfer.from(context)?.mayBeSent(between: addresses) ?? true ? 0 : 1
+            return CurlTransfer.from(context)?.prepareSending(between: addresses) ?? true ? 0 : 1
         }
         if code == 0 {
             self.countsSendings = true
@@ -314,7 +314,7 @@ final class CurlTransfer {
     /// Processes a line of the head or of the trailers.
     ///
     /// - Returns: The number of bytes taken; any number other than the size of the line ends the transfer.
-    private func received(line: UnsafeRawBufferPointer) -> Int {
+    private func receive(line: UnsafeRawBufferPointer) -> Int {
         do throws(HTTPError) {
             guard let reply = try self.head.read(line) else {
                 self.order.exchange.recordActivity()
@@ -324,7 +324,7 @@ final class CurlTransfer {
             // If the response arrives before the whole request was sent, libcurl completes the response only
             // while the sending is not paused. Therefore the sending resumes.
             if self.order.upload != nil { self.agenda.scheduleResumption(of: self) }
-            guard self.order.exchange.received(head: reply) else { return self.abort(with: nil) }
+            guard self.order.exchange.receive(head: reply) else { return self.abort(with: nil) }
             self.endIfComplete()
             return line.count
         } catch {
@@ -350,7 +350,7 @@ final class CurlTransfer {
 
     private func rewind() -> Bool { self.order.upload?.rewind(isRefused: self.isRefused) ?? true }
 
-    /// Decides whether libcurl may send the request on a connection, just before the sending.
+    /// Prepares the sending of the request on a connection, unless libcurl must not send the request.
     ///
     /// libcurl repeats a request if a kept connection ends without a response. The server may have processed
     /// the first request, so only a repeatable request (``HTTPCall/isRepeatable``) or a refused request
@@ -363,7 +363,7 @@ final class CurlTransfer {
     /// the sending cannot be distinguished from the response.
     ///
     /// - Returns: Whether libcurl may send the request.
-    private func mayBeSent(between addresses: mux_addresses) -> Bool {
+    private func prepareSending(between addresses: mux_addresses) -> Bool {
         guard self.sendings == 0 || self.order.call.call.isRepeatable || self.isRefused else {
             self.failure = .emptyReply(self.library)
             return false
@@ -386,9 +386,9 @@ final class CurlTransfer {
         return true
     }
 
-    private func received(_ bytes: UnsafeRawBufferPointer) -> Int {
+    private func receive(_ bytes: UnsafeRawBufferPointer) -> Int {
         self.agenda.scheduleFlush(of: self.order.exchange)
-        switch self.order.exchange.received(Data(bytes)) {
+        switch self.order.exchange.receive(Data(bytes)) {
         case .taken:
             self.endIfComplete()
             return bytes.count

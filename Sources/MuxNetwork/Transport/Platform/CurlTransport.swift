@@ -67,7 +67,7 @@ package final class CurlTransport: ValidatedTransport {
 
         func stop() {
             self.feeder?.cancel()
-            self.mailbox.callerResumed()
+            self.mailbox.removePendingCaller()
             guard !self.order.exchange.hasProducerEnded else { return }
             self.mailbox.post(.stop(self.order.id))
         }
@@ -158,7 +158,7 @@ final class CurlMailbox: Sendable {
     }
 
     /// Decrements the number of pending calls, because a caller has resumed.
-    func callerResumed() { self.state.withLock { $0.pendingCount -= 1 } }
+    func removePendingCaller() { self.state.withLock { $0.pendingCount -= 1 } }
 
     /// Frees the multi handle; called at the end of the thread.
     func free() {

@@ -110,17 +110,17 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
     ) {
         guard let exchange = self.entry(dataTask.taskIdentifier)?.exchange else { return completionHandler(.cancel) }
         guard let head = HTTPReply(response) else {
-            exchange.ended(HTTPError.notHTTP)
+            exchange.end(with: HTTPError.notHTTP)
             return completionHandler(.cancel)
         }
-        let goesOn = exchange.received(head: head)
+        let goesOn = exchange.receive(head: head)
         exchange.flush()
         completionHandler(goesOn ? .allow : .cancel)
     }
 
     func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
         guard let producer = self.entry(dataTask.taskIdentifier) else { return }
-        let verdict = producer.exchange.received(data, canKeep: false)
+        let verdict = producer.exchange.receive(data, canKeep: false)
         producer.exchange.flush()
         guard verdict == .paused else { return }
         #if canImport(FoundationNetworking)
@@ -203,10 +203,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         let (isChallenged, refusal) = producer.state.withLock { ($0.isChallenged, $0.refusal) }
         if isChallenged, !exchange.isHeadReceived, let refusal {
             // The session delivered the head only with the challenge; the body is lost.
-            if exchange.received(head: refusal) { exchange.ended(nil) }
+            if exchange.receive(head: refusal) { exchange.end(with: nil) }
         } else {
             let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
-            exchange.ended(ownEnd ? nil : error.map { HTTPError(loading: $0) })
+            exchange.end(with: ownEnd ? nil : error.map { HTTPError(loading: $0) })
         }
         exchange.flush()
     }
