@@ -154,7 +154,7 @@ extension FlightEngine {
             let early = answers(&engineState.state, machine.currentTickets)
             let answered = machine.currentTickets.filter { early.outputs[$0] != nil }
             let (waiters, isOver) = engineState.withMachine(of: key) {
-                $0.answeredEarly(flight, answered, isOver: early.isOver, isRenewed: early.isRenewed)
+                $0.answerWaitersEarly(flight, answered, isOver: early.isOver, isRenewed: early.isRenewed)
             }
             let outputs = answered.compactMap { early.outputs[$0] }
             // The waits are removed before the callers resume: an answered caller does not wait any more, so

@@ -7,7 +7,7 @@ extension FlightEngine {
         let time = self.time
         let timer = self.spawn(name: "mux.linger") { [weak self] in
             guard (try? await time.sleep(for: linger)) != nil else { return }
-            self?.lingerPassed(key, since: ticket)
+            self?.endLinger(key, since: ticket)
         }
         let former = self.engineState.withLock { engineState -> Task<Void, Never>? in
             // If this linger has ended in the meantime, this timer is cancelled. For a later linger, a later
@@ -21,9 +21,9 @@ extension FlightEngine {
         former?.cancel()
     }
 
-    private func lingerPassed(_ key: Key, since ticket: Ticket) {
+    private func endLinger(_ key: Key, since ticket: Ticket) {
         let flight = self.withEngineState { engineState in
-            engineState.withMachine(of: key) { $0.lingerPassed(since: ticket) }
+            engineState.withMachine(of: key) { $0.endLinger(since: ticket) }
         }
         if let flight { self.cancel([flight]) }
     }
@@ -117,7 +117,7 @@ extension FlightEngine {
                     stuck += engineState.withMachine(of: key) { $0.removeWaiters(ticketsInCycle, from: flight) }
                 }
                 let isCurrent = engineState.machines[key]?.currentFlight == flight
-                guard let late = engineState.withMachine(of: key, { $0.deadlinePassed(flight) }) else { continue }
+                guard let late = engineState.withMachine(of: key, { $0.expireFlight(flight) }) else { continue }
                 if let former = self.options.whenTimedOut?(&engineState.state, key, isCurrent, now) {
                     released.append(former)
                 }

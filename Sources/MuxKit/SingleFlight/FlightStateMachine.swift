@@ -160,7 +160,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///   - isRenewed: Whether `isOver` also ends a flight that must finish.
     /// - Returns: The removed callers, and whether the flight has ended.
     @usableFromInline
-    package mutating func answeredEarly(
+    package mutating func answerWaitersEarly(
         _ id: FlightID,
         _ tickets: [Ticket],
         isOver: Bool,
@@ -240,7 +240,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// Ends the linger that began when the caller with this ticket left.
     ///
     /// - Returns: The flight to cancel; `nil` if the linger has ended before, such as by a new caller.
-    package mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
+    package mutating func endLinger(since ticket: Ticket) -> FlightID? {
         guard self.isLingering(since: ticket) else { return nil }
         self.current?.phase = .cancelled
         return self.currentFlight
@@ -248,7 +248,7 @@ package struct FlightStateMachine: Sendable, Hashable {
 
     /// Removes callers of a flight, which continues.
     ///
-    /// If a fenced flight may lose all callers, ``deadlinePassed(_:)`` must follow: a fenced flight without
+    /// If a fenced flight may lose all callers, ``expireFlight(_:)`` must follow: a fenced flight without
     /// callers must not stay in the machine.
     package mutating func removeWaiters(_ tickets: [Ticket], from id: FlightID) -> Few<FlightWaiter> {
         if self.currentFlight == id { return Few(tickets.compactMap { self.current?.waiters.remove($0) }) }
@@ -326,7 +326,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     /// Ends a flight for its callers at the deadline, although the work still runs.
     ///
     /// - Returns: The callers to answer; `nil` if the machine no longer has the flight.
-    package mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
+    package mutating func expireFlight(_ id: FlightID) -> Few<FlightWaiter>? {
         guard var flight = self.remove(id) else { return nil }
         return flight.waiters.drain()
     }

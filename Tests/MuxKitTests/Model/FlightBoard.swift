@@ -139,7 +139,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             return self.leave(ticket, key, scope) ?? self.rest(key)
         case .lingerPassed(let ticket, let key):
             self.lanes[key].lingers.removeAll { $0 == ticket }
-            return self.decide(key, { $0.lingerPassed(since: ticket) }, { $0.lingerPassed(since: ticket) }).wrong
+            return self.decide(key, { $0.endLinger(since: ticket) }, { $0.endLinger(since: ticket) }).wrong
                 ?? self.rest(key)
         case .ended(let id, let failed, let key):
             return self.ended(id, failed, late: nil, key) ?? self.rest(key)
@@ -163,7 +163,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             if begins.expected { self.lanes[key].flights.append(Flight(id: id)) }
             return begins.wrong ?? self.rest(key)
         case .answeredEarly(let id, let key):
-            let answer = self.decide(key, { $0.answeredEarly(id) }, { $0.answeredEarly(id) })
+            let answer = self.decide(key, { $0.answerWaitersEarly(id) }, { $0.answerWaitersEarly(id) })
             self.answered(answer.expected, key)
             return answer.wrong ?? self.rest(key)
         case .answeredEnough(let id, let all, let key):
@@ -189,7 +189,7 @@ struct FlightBoard<Decider: FlightDecider>: Hashable, Sendable {
             for index in self.lanes[key].flights.indices where self.lanes[key].flights[index].id == id {
                 self.lanes[key].flights[index].isOverdue = true
             }
-            let late = self.decide(key, { $0.deadlinePassed(id) }, { $0.deadlinePassed(id) })
+            let late = self.decide(key, { $0.expireFlight(id) }, { $0.expireFlight(id) })
             self.answered(late.expected ?? [], key)
             return late.wrong ?? self.rest(key)
         }

@@ -79,7 +79,7 @@ struct FlightOracle: Hashable, Sendable {
         return true
     }
 
-    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> {
+    mutating func answerWaitersEarly(_ id: FlightID) -> Few<FlightWaiter> {
         guard let index = self.joinable, self.works[index].id == id else { return [] }
         self.works[index].mustFinish = true
         self.works[index].lingersSince = nil
@@ -118,7 +118,7 @@ struct FlightOracle: Hashable, Sendable {
         }
     }
 
-    mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
+    mutating func endLinger(since ticket: Ticket) -> FlightID? {
         guard let index = self.joinable, self.works[index].lingersSince == ticket else { return nil }
         self.works[index].lingersSince = nil
         self.works[index].isStopped = true
@@ -179,7 +179,7 @@ struct FlightOracle: Hashable, Sendable {
         return isKept ? .commit(waiters) : .answer(waiters)
     }
 
-    mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
+    mutating func expireFlight(_ id: FlightID) -> Few<FlightWaiter>? {
         guard let index = self.place(of: id) else { return nil }
         self.works.remove(at: index)
         return self.dismissWaiters(of: id)

@@ -50,7 +50,7 @@ struct PlantedFlight: FlightDecider {
 
     mutating func startFlight(_ id: FlightID) -> Bool { self.base.startFlight(id) }
 
-    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> { self.base.answeredEarly(id) }
+    mutating func answerWaitersEarly(_ id: FlightID) -> Few<FlightWaiter> { self.base.answerWaitersEarly(id) }
 
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd { self.base.answeredEnough(id, all: all) }
 
@@ -74,11 +74,11 @@ struct PlantedFlight: FlightDecider {
         return action
     }
 
-    mutating func lingerPassed(since ticket: Ticket) -> FlightID? {
+    mutating func endLinger(since ticket: Ticket) -> FlightID? {
         if self.bug == .lingerOutlivesTheReturn, self.lingers == ticket, let current = self.base.currentFlight {
             return current
         }
-        return self.base.lingerPassed(since: ticket)
+        return self.base.endLinger(since: ticket)
     }
 
     mutating func beginWork(_ id: FlightID) -> Bool {
@@ -109,11 +109,11 @@ struct PlantedFlight: FlightDecider {
         }
     }
 
-    mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>? {
+    mutating func expireFlight(_ id: FlightID) -> Few<FlightWaiter>? {
         guard self.bug == .deadlineLeavesTheSlotTaken, self.base.currentFlight == id else {
-            return self.base.deadlinePassed(id)
+            return self.base.expireFlight(id)
         }
-        return self.base.answeredEarly(id)
+        return self.base.answerWaitersEarly(id)
     }
 
     mutating func fenceFlights(dismissing: Bool) -> Machine.FenceAction {

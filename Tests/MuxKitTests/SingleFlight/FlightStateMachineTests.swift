@@ -65,11 +65,11 @@ struct FlightStateMachineTests {
         _ = machine.addWaiter(1)
         #expect(machine.removeWaiter(1, abandonment: .linger) == .resumeAndLinger(1, 1))
         #expect(machine.addWaiter(2) == .adopt(1))
-        #expect(machine.lingerPassed(since: 1) == nil)
+        #expect(machine.endLinger(since: 1) == nil)
         #expect(machine.removeWaiter(2, abandonment: .linger) == .resumeAndLinger(2, 1))
-        #expect(machine.lingerPassed(since: 1) == nil, "that was the other one")
-        #expect(machine.lingerPassed(since: 2) == 1)
-        #expect(machine.lingerPassed(since: 2) == nil)
+        #expect(machine.endLinger(since: 1) == nil, "that was the other one")
+        #expect(machine.endLinger(since: 2) == 1)
+        #expect(machine.endLinger(since: 2) == nil)
     }
 
     @Test func `Q-01 callers after a cancellation get a new flight if the cancelled flight fails`() {
@@ -169,7 +169,7 @@ struct FlightStateMachineTests {
     @Test func `Q-01 a flight that resumed its callers early continues to its end`() {
         var machine = Machine()
         _ = machine.addWaiter(1)
-        let early = machine.answeredEarly(1, machine.currentTickets, isOver: false)
+        let early = machine.answerWaitersEarly(1, machine.currentTickets, isOver: false)
         #expect(early.waiters == [1])
         #expect(!early.isOver)
         #expect(machine.addWaiter(2) == .join(1))
@@ -184,12 +184,12 @@ struct FlightStateMachineTests {
         _ = machine.addWaiter(3)
         #expect(machine.removeWaiter(2, abandonment: .cancel) == .resume(2))
         #expect(machine.currentTickets == [1, 3])
-        var early = machine.answeredEarly(1, [1, 2], isOver: true)
+        var early = machine.answerWaitersEarly(1, [1, 2], isOver: true)
         #expect(early.waiters == [1])
         #expect(!early.isOver)
-        early = machine.answeredEarly(2, [3], isOver: true)
+        early = machine.answerWaitersEarly(2, [3], isOver: true)
         #expect(early.waiters.isEmpty && !early.isOver, "no such flight")
-        early = machine.answeredEarly(1, [3], isOver: true)
+        early = machine.answerWaitersEarly(1, [3], isOver: true)
         #expect(early.waiters == [3])
         #expect(early.isOver)
         #expect(machine.isIdle)
@@ -200,12 +200,12 @@ struct FlightStateMachineTests {
     @Test func `Q-01 a deadline frees the slot and resumes the callers`() {
         var machine = Machine()
         _ = machine.addWaiter(1)
-        #expect(machine.deadlinePassed(1) == [1])
-        #expect(machine.deadlinePassed(1) == nil)
+        #expect(machine.expireFlight(1) == [1])
+        #expect(machine.expireFlight(1) == nil)
         #expect(machine.addWaiter(2) == .start(2))
         #expect(machine.endFlight(1, failed: false, next: 3) == .ignore)
         _ = machine.fenceFlights(dismissing: false)
-        #expect(machine.deadlinePassed(2) == [2])
+        #expect(machine.expireFlight(2) == [2])
         #expect(machine.isIdle)
     }
 
@@ -264,7 +264,7 @@ struct FlightStateMachineTests {
                 return self.leave(ticket)
             case 6:
                 guard let ticket = self.lingers.popLast() else { return nil }
-                _ = self.machine.lingerPassed(since: ticket)
+                _ = self.machine.endLinger(since: ticket)
             case 7..<9:
                 guard let flight = self.flights.sorted().randomElement(using: &self.random) else { return nil }
                 let failed = Bool.random(using: &self.random)

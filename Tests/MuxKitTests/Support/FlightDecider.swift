@@ -8,13 +8,13 @@ protocol FlightDecider: Hashable, Sendable {
     mutating func addWaiter(_ waiter: FlightWaiter, mustFinish: Bool) -> Machine.RequestAction
     mutating func keepFlight(without waiter: FlightWaiter) -> Bool
     mutating func startFlight(_ id: FlightID) -> Bool
-    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter>
+    mutating func answerWaitersEarly(_ id: FlightID) -> Few<FlightWaiter>
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd
     mutating func removeWaiter(_ ticket: Ticket, abandonment: Machine.Abandonment) -> Machine.LeaveAction
-    mutating func lingerPassed(since ticket: Ticket) -> FlightID?
+    mutating func endLinger(since ticket: Ticket) -> FlightID?
     mutating func beginWork(_ id: FlightID) -> Bool
     mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket?) -> Machine.EndAction
-    mutating func deadlinePassed(_ id: FlightID) -> Few<FlightWaiter>?
+    mutating func expireFlight(_ id: FlightID) -> Few<FlightWaiter>?
     mutating func fenceFlights(dismissing: Bool) -> Machine.FenceAction
     var waiterCount: Int { get }
     var isIdle: Bool { get }
@@ -40,14 +40,14 @@ extension FlightWaiter: ExpressibleByIntegerLiteral, CustomStringConvertible {
 
 extension FlightStateMachine: FlightDecider {
     /// Gives all waiters a result; the flight continues.
-    mutating func answeredEarly(_ id: FlightID) -> Few<FlightWaiter> {
-        self.answeredEarly(id, self.currentTickets, isOver: false).waiters
+    mutating func answerWaitersEarly(_ id: FlightID) -> Few<FlightWaiter> {
+        self.answerWaitersEarly(id, self.currentTickets, isOver: false).waiters
     }
 
     /// Gives all waiters or the first waiter a result; the flight is over if no waiter remains.
     mutating func answeredEnough(_ id: FlightID, all: Bool) -> EarlyEnd {
         let tickets = all ? self.currentTickets : Array(self.currentTickets.prefix(1))
-        let (waiters, isOver) = self.answeredEarly(id, tickets, isOver: true)
+        let (waiters, isOver) = self.answerWaitersEarly(id, tickets, isOver: true)
         return EarlyEnd(waiters: waiters, isOver: isOver)
     }
 }
