@@ -134,8 +134,8 @@ extension HTTPCall {
     /// The ordered pieces of a body; each iteration produces the pieces again.
     ///
     /// With libcurl, a transport reads the pieces during the sending; a ``URLSessionTransport`` collects all
-    /// pieces before the sending. For a redirection with the same body, the transport reads the stream from
-    /// the beginning again.
+    /// pieces before the sending. A redirection with the same body, and a retry, read the stream from the
+    /// beginning again.
     public struct BodyStream: Sendable, Hashable, AsyncSequence {
         /// The length in bytes; `nil` if unknown: over HTTP/1.1, libcurl then sends the body chunked (RFC
         /// 9112, section 7.1).
@@ -305,7 +305,7 @@ package struct ValidatedCall: Sendable {
     }
 }
 
-/// A server's response, with any status: the output of an ``HTTPTransport``.
+/// A response, with any status: the output of an ``HTTPTransport``.
 ///
 /// The description contains neither header values nor the body, and is safe to log.
 public struct HTTPReply: Sendable, Hashable, RedactedDescription {

@@ -2,7 +2,7 @@ public import Foundation
 import MuxKit
 
 extension HTTPError {
-    /// The fault of an invalid request.
+    /// The reason why a request could not be sent.
     ///
     /// Descriptions contain names, such as the name of a placeholder or a header field, but no values; and a
     /// sentence about the error of an encoder or a stream.

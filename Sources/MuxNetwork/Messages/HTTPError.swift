@@ -14,7 +14,8 @@ public import MuxKit
 @nonexhaustive
 #endif
 public enum HTTPError: Error, Sendable {
-    /// The request, or the next request of a redirection, is invalid or could not be encoded.
+    /// The request, or the next request of a redirection, is invalid, could not be encoded, or needs an
+    /// option that the transport does not support.
     ///
     /// No part of this request was sent, unless a streamed body failed during the sending.
     ///
@@ -28,7 +29,7 @@ public enum HTTPError: Error, Sendable {
     /// `request` is the method, the host and the path template, as in ``preparation(_:request:)``.
     case transport(HTTPError.TransportFailure, request: String? = nil)
 
-    /// The server responded with a status outside the success statuses of the request.
+    /// The response has a status outside the success statuses of the request.
     case status(HTTPError.StatusFailure)
 
     /// The body of a successful response could not be decoded.
@@ -61,7 +62,7 @@ extension HTTPError {
 }
 
 extension HTTPError: BadDependencyError {
-    /// Whether the server refused the token: status 401.
+    /// Whether the status is 401: the server refused the token, or requires a token.
     ///
     /// `false` for a 401 of another origin, and for a 401 after a redirection that may have changed the
     /// method.

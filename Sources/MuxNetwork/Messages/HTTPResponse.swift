@@ -1,6 +1,6 @@
 public import Foundation
 
-/// A server's response to a request, with any status.
+/// The response to a request, with any status.
 ///
 /// The description contains neither header values nor the body, and is safe to log.
 public struct HTTPResponse: Sendable, Hashable {
@@ -66,7 +66,7 @@ public struct HTTPResponse: Sendable, Hashable {
         return HTTPResourceName(url) != HTTPResourceName(self.request.url)
     }
 
-    /// Whether the server refused the token of ``request``: status 401.
+    /// Whether the status is 401: the server refused the token of ``request``, or requires a token.
     ///
     /// `false` for a 401 of another origin, which gets no token, and if ``isOfLaterRequest`` is `true`.
     var refusesToken: Bool {

@@ -36,8 +36,8 @@ package import MuxKit
 /// announced is an error even if the closure returns without an error.
 ///
 /// **Cancellation.** After a cancellation or an exceeded limit, the caller resumes at once, or as soon as a
-/// running call of its sink returns. Then the closure's task is cancelled, and the sink of the closure throws
-/// `CancellationError` instead of accepting a further part of the final response.
+/// running call of the caller's sink returns. Then the closure's task is cancelled, and the sink of the
+/// closure throws `CancellationError` instead of accepting a further part of the final response.
 public final class ExchangeTransport: HTTPTransport, ValidatedTransport {
     /// Performs one exchange: sends the call, passes the response to the sink, and returns the trailer
     /// fields.

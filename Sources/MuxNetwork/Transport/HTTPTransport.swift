@@ -1,7 +1,7 @@
 public import Foundation
 package import MuxKit
 
-/// Sends a request and returns the server's response, with any status.
+/// Sends a request and returns the response, with any status.
 ///
 /// ``SystemTransport`` is the default, and ``ExchangeTransport`` adapts another HTTP client. A custom
 /// transport, such as a transport for tests, must implement only ``send(_:)``.
@@ -21,7 +21,7 @@ public protocol HTTPTransport: Sendable {
     /// Sends a request and returns the complete response.
     ///
     /// - Throws: ``HTTPError``, or the transport's own error, if no complete response arrives;
-    ///   `CancellationError`, at once, if the task is cancelled.
+    ///   `CancellationError` if the task is cancelled, without a wait for the server.
     func send(_ call: HTTPCall) async throws -> HTTPReply
 
     /// Sends a request and passes the response to `sink` while the response arrives.
@@ -60,7 +60,7 @@ public struct HTTPTransportConfiguration: Sendable, Hashable {
     /// The maximum silence of the server, for requests without an ``HTTPCall/timeout``.
     ///
     /// Silence is the time in which the client waits for the server, without any activity on the connection.
-    /// With libcurl, this value is also the maximum time to connect.
+    /// With libcurl, the same limit applies to the time to connect.
     public var timeout: Duration
 
     /// The maximum total duration of a request without an ``HTTPCall/deadline``, including redirections;

@@ -12,8 +12,8 @@ package import MuxKit
 /// class, and the process logs one message. Before libcurl 7.87, a call that is cancelled during the name
 /// resolution of its host delays other calls until the name resolution ends.
 ///
-/// **Kept connections of libcurl.** Before sending a request on a connection that was kept open after an
-/// earlier request, the transport checks for bytes that have arrived since the last response. If the server
+/// **Kept connections of libcurl.** A connection may be kept open after a request. Before the next request on
+/// this connection, the transport checks for bytes that have arrived since the last response. If the server
 /// has closed the connection or has sent bytes, the transport closes the connection and sends the request,
 /// with any method, on a new connection. HTTP/2 frames do not count as such bytes if libcurl uses OpenSSL.
 /// Bytes that arrive in the microseconds between the check and the sending cannot be distinguished from the
