@@ -36,6 +36,8 @@ package final class RawServer: Sendable {
     private let opened = Tally()
     private let closed = Tally()
     private let permits = DispatchSemaphore(value: 0)
+    /// Signalled when the port is closed.
+    private let unbound = DispatchSemaphore(value: 0)
 
     /// Makes a server; the server does not listen yet.
     ///
@@ -67,6 +69,7 @@ package final class RawServer: Sendable {
                 if let descriptor = Socket.accept(listener) { self.serve(descriptor) }
             }
             Socket.close(listener, wakeUp.wait, wakeUp.wake)
+            self.unbound.signal()
         }
         let host = self.address == .ipv4 ? "127.0.0.1" : "[::1]"
         return URL(string: "http://\(host):\(port)") ?? URL(filePath: "/")
@@ -86,6 +89,17 @@ package final class RawServer: Sendable {
         }
         for _ in 0..<count { self.permits.signal() }
         await finishing { await self.closed.reached(self.opened.value) }
+    }
+
+    /// Closes the port, and returns when the system refuses new connections; may be called once, by a script.
+    ///
+    /// Connections that the server has accepted stay open.
+    package func closePort() {
+        self.state.withLock { state in
+            if let wake = state.wake { Socket.wake(wake) }
+            state.wake = nil
+        }
+        self.unbound.wait()
     }
 
     /// Lets one current or later call of ``RawConnection/waitToProceed()`` return.

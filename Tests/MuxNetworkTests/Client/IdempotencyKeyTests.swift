@@ -132,5 +132,33 @@ struct IdempotencyKeyTests {
         #expect(server.requests.map(\.connection) == (key == nil ? [1, 1] : [1, 1, 2]))
         await server.stop()
     }
+
+    /// A server that reads the second request on a kept connection, and ends before the response.
+    @Test(arguments: ["POST", "PUT"])
+    func `OB-02 a request may have arrived if its kept connection ends and no other is possible`(method: String)
+        async throws
+    {
+        let running = Locked<RawServer?>(nil)
+        let server = RawServer { connection in
+            _ = try connection.readRequest()
+            try connection.respond(200, "")
+            _ = try connection.readRequest()
+            running.withLock(\.self)?.closePort()
+        }
+        running.withLock { $0 = server }
+        let url = try server.start()
+        var options = HTTPTransportConfiguration()
+        options.usesProxies = false
+        let transport = SystemTransport(options)
+        _ = try await transport.send(HTTPCall(url: url))
+
+        let error = await #expect(throws: HTTPError.self) {
+            try await transport.send(HTTPCall(method: method, url: url, body: .data(Data("body".utf8))))
+        }
+        #expect(error?.isUnsentRequest == false)
+        #expect(server.requests.count == 2)
+        running.withLock { $0 = nil }
+        await server.stop()
+    }
     #endif
 }

@@ -113,7 +113,7 @@ final class CurlTransfer {
                     result,
                     self.library,
                     detail: String(cString: self.errorText),
-                    isUnsent: self.countsSendings && self.sendings == 0,
+                    sendings: self.countsSendings ? self.sendings : nil,
                     connectStatus: mux_easy_connect_status(self.library.table, self.easy),
                     headLimit: isPartOfHead ? self.order.options.maximumHeadSize : nil
                 )
