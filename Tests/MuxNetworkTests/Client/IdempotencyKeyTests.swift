@@ -134,10 +134,11 @@ struct IdempotencyKeyTests {
     }
 
     /// A server that reads the second request on a kept connection, and ends before the response.
-    @Test(arguments: ["POST", "PUT"])
-    func `OB-02 a request may have arrived if its kept connection ends and no other is possible`(method: String)
-        async throws
-    {
+    @Test(arguments: ["POST", "PUT"], [false, true])
+    func `OB-02 a request may have arrived if its kept connection ends and no other is possible`(
+        method: String,
+        isURLSession: Bool
+    ) async throws {
         let running = Locked<RawServer?>(nil)
         let server = RawServer { connection in
             _ = try connection.readRequest()
@@ -149,7 +150,7 @@ struct IdempotencyKeyTests {
         let url = try server.start()
         var options = HTTPTransportConfiguration()
         options.usesProxies = false
-        let transport = SystemTransport(options)
+        let transport: any HTTPTransport = isURLSession ? URLSessionTransport() : SystemTransport(options)
         _ = try await transport.send(HTTPCall(url: url))
 
         let error = await #expect(throws: HTTPError.self) {
