@@ -51,6 +51,8 @@ struct mux_curl {
     int (*openssl_get_shutdown)(const void *);
     void (*openssl_get_protocol)(const void *, const unsigned char **, unsigned *);
     size_t (*gnutls_pending)(void *);
+    // Whether libcurl accepts certificates in memory, and then sends requests without them.
+    int ignores_blobs;
 };
 
 // OpenSSL frees its tables when the process exits. An exit handler takes the lock for writing and never
@@ -94,6 +96,10 @@ mux_curl *mux_curl_open(const char *name) {
     *(void **)&curl->openssl_get_shutdown = dlsym(library, "SSL_get_shutdown");
     *(void **)&curl->openssl_get_protocol = dlsym(library, "SSL_get0_alpn_selected");
     *(void **)&curl->gnutls_pending = dlsym(library, "gnutls_record_check_pending");
+    const char *(*version)(void);
+    *(void **)&version = dlsym(library, "curl_version");
+    // Of several TLS libraries, all names except the used one begin with a parenthesis.
+    curl->ignores_blobs = version && (strstr(version(), " GnuTLS/") || strstr(version(), " NSS/"));
     // Exit handlers run in reverse order of registration: this handler runs before OpenSSL's, which global_init has
     // registered.
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -289,6 +295,7 @@ int mux_easy_note_streams(const mux_curl *curl, void *easy, mux_streams *streams
 }
 
 int mux_easy_set_blob(const mux_curl *curl, void *easy, int option, const void *bytes, size_t count) {
+    if (curl->ignores_blobs) return 4 /* CURLE_NOT_BUILT_IN */;
     struct { const void *bytes; size_t count; unsigned flags; } blob = {bytes, count, 1 /* CURL_BLOB_COPY */};
     return curl->easy_setopt(easy, option, &blob);
 }

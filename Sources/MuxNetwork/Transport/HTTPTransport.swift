@@ -171,6 +171,8 @@ extension HTTPTransportConfiguration {
 
         /// A certificate in PEM data; requires libcurl 7.71 or later with OpenSSL.
         ///
+        /// Otherwise a request fails with ``HTTPError/PreparationFailure/unsupportedOption(name:)``.
+        ///
         /// - Parameters:
         ///   - chain: The certificate, then the certificates of its authorities.
         ///   - key: The private key.

@@ -202,6 +202,27 @@ struct CurlOptionsTests {
         #expect(recorder.take().startCount == 0)
     }
 
+    /// libcurl with GnuTLS accepts certificates in memory, and does not use them.
+    @Test(
+        .enabled(if: CurlLibrary(named: "libcurl-gnutls.so.4") != nil, "libcurl with GnuTLS is not installed"),
+        arguments: [
+            .pem(chain: Data("chain".utf8), key: Data("key".utf8)), .pkcs12(Data("archive".utf8), password: "p"),
+        ] as [HTTPTransportConfiguration.ClientCertificate]
+    )
+    func `PT-04 no request is sent without its certificate by a library that ignores the certificate`(
+        certificate: HTTPTransportConfiguration.ClientCertificate
+    ) async throws {
+        let library = try #require(CurlLibrary(named: "libcurl-gnutls.so.4"))
+        var options = HTTPTransportConfiguration()
+        options.clientCertificate = certificate
+        let transport = SystemTransport(options, clock: VirtualClock(), library: library)
+        let call = HTTPCall(url: try #require(URL(string: "https://127.0.0.1:1/")))
+
+        await #expect(throws: HTTPError.preparation(.unsupportedOption(name: "clientCertificate"))) {
+            try await transport.send(call)
+        }
+    }
+
     @Test(arguments: Self.rows)
     private func `PT-04 no transfer starts if libcurl refuses a required option`(row: Row) async throws {
         let recorder = try #require(CurlRecorder())
