@@ -153,7 +153,11 @@ struct RunnerLimitTests {
         await runner.expectAtRest()
     }
 
-    @Test func `C09 PT-06 after its time-out a call does not run its task again and starts no update`() async throws {
+    /// With `hasNewValue`, the call could run its task again without an update.
+    @Test(arguments: [false, true])
+    func `C09 PT-06 after its time-out a call does not run its task again and starts no update`(hasNewValue: Bool)
+        async throws
+    {
         let updates = Locked(0)
         let runner = DependentRunner<Int>(1, clock: self.clock) { _ in
             updates.withLock { $0 += 1 }
@@ -164,6 +168,7 @@ struct RunnerLimitTests {
             try await runner.run(timeout: .seconds(1)) { _, _ -> RunResult<Int> in
                 runs.withLock { $0 += 1 }
                 self.clock.advance(by: .seconds(1))
+                if hasNewValue { runner.set(3) }
                 return .badDependency
             }
         }
@@ -171,7 +176,7 @@ struct RunnerLimitTests {
         #expect(runs.withLock { $0 } == 1)
         await runner.expectAtRest()
         #expect(updates.withLock { $0 } == 0)
-        #expect(runner.value == 1)
+        #expect(runner.value == (hasNewValue ? 3 : 1))
     }
 
     @Test func `C09 a call without time runs its task with a valid dependency and starts no update`() async throws {

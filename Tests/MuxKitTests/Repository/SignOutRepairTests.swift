@@ -35,6 +35,22 @@ struct SignOutRepairTests {
         #expect(number.cachedValue == nil)
     }
 
+    @Test func `RP-04 the next save finishes a failed rise to the session of another component`() async throws {
+        let number = try await self.savedNumber()
+        try await self.store.raiseSessionEpoch(to: 1)
+        self.store.beforeRaise.withLock { $0 = { throw UnreliableStore.Failure() } }
+        let component = Multiplexer<Int>(repository: self.world.repository) { 1 }
+        await #expect(throws: UnreliableStore.Failure.self) {
+            try await self.world.repository.adoptSession(3, sparing: ObjectIdentifier(component))
+        }
+        self.store.beforeRaise.withLock { $0 = {} }
+
+        #expect(await self.world.repository.saveAll().isComplete)
+
+        #expect(try await self.store.sessionEpoch() == 2)
+        #expect(number.cachedValue == nil)
+    }
+
     @Test func `RP-04 each later save retries the removal of a sign-out until the removal succeeds`() async throws {
         _ = try await self.savedNumber()
         self.store.failsRemovals.withLock { $0 = true }

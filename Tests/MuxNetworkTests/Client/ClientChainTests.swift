@@ -429,6 +429,31 @@ struct ClientChainTests {
         #expect(transport.calls.count == count)
     }
 
+    @Test func `HS-03 a stored response between two failures does not keep the circuit closed`() async throws {
+        let works = Locked(true)
+        let transport = ClosureTransport { call in
+            guard works.withLock(\.self) else { throw HTTPError.transport(.closedWithoutResponse(Lost())) }
+            return Self.mirror(call)
+        }
+        let budget = RetryBudget(
+            RetryBudget.Limits(failuresToOpen: 2, pause: .seconds(1_000)),
+            clock: self.world.clock
+        )
+        let client = self.world.client(.caching(transport), authenticator: self.account { "1" }) { configuration in
+            configuration.retry = .immediate(maxAttempts: 1)
+            configuration.retryBudget = budget
+        }
+        _ = try await client.output(of: GetNumber())
+        works.withLock { $0 = false }
+
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
+        #expect(try await client.output(of: GetNumber()).version == 1)
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
+        let count = transport.calls.count
+        await #expect(throws: HTTPError.self) { try await client.output(of: GetNumber(id: "b")) }
+        #expect(transport.calls.count == count)
+    }
+
     @Test func `HS-03 a stored redirection leads to a stale response while the retry budget admits no request`()
         async throws
     {
