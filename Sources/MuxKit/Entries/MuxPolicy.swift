@@ -30,8 +30,8 @@ public struct MuxPolicy: Sendable {
     /// The time after the time to live in which a request gets the stale value at once, and starts a renewal.
     ///
     /// Default: zero. A limit of the fetch (``Fetched/staleWhileRevalidate``) or of the request
-    /// (``RequestOptions/staleWhileRevalidate``) takes precedence. After a refresh, and with a maximum age, a
-    /// request gets no stale value at once, except during ``errorBackoff``.
+    /// (``RequestOptions/staleWhileRevalidate``) takes precedence. In two cases a request gets no stale value
+    /// at once, except during ``errorBackoff``: after a refresh, and if the request has a maximum age.
     public var staleWhileRevalidate: Duration
 
     /// The time before the end of the time to live in which a request may start a renewal; `nil` for no early

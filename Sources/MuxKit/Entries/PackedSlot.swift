@@ -134,8 +134,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
     @inline(__always)
     func isHit(at now: Moment, since refresh: UInt64 = 0, youngerThan limit: Int64 = .max) -> Bool {
         guard self.revisionAndFlags & Self.refreshed == 0 else { return false }
-        // A renewal increases only the sequence. A change of the value increases only the revision, and marks
-        // an outdated entry as refreshed.
+        // A new value sets both numbers. A renewal increases only the sequence. A change by the app
+        // (``Layers``) increases only the revision; an outdated entry then has the flag `refreshed`.
         guard self.revisionAndFlags >> Self.flagBits >= refresh || self.sequence >= refresh else { return false }
         guard self.revisionAndFlags & Self.conditional == 0 || self.coldFields?.condition?.wasChecked ?? true else {
             return false
@@ -213,7 +213,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 extension Slot {
     /// Unpacks a slot, before ``Slot/applyCondition()``.
     ///
-    /// With a ``Slot/Entry/sequence`` below `refresh`, an entry is stale, and a failure is dropped.
+    /// An entry with a ``Slot/Entry/sequence`` below `refresh` is stale. A failure is dropped if the
+    /// failure's own sequence is below `refresh`.
     @inlinable
     package init(_ packed: PackedSlot<Value>, since refresh: UInt64 = 0) {
         let failureRecord = packed.failureRecord

@@ -24,7 +24,7 @@ public struct MuxEvent: Sendable, Equatable {
         case fetchStarted
         /// An attempt of a fetch failed; another attempt follows.
         case fetchRetried
-        /// A fetch returned a value.
+        /// A fetch returned a value; for a file of media that is not kept, only ``fenceDropped`` is sent.
         case fetched
         /// A fetch failed. A fetch beyond its time limit is reported at its end, perhaps after its callers
         /// have returned.

@@ -20,7 +20,8 @@ struct LateArrivals: Sendable {
     ///
     /// - Parameters:
     ///   - ticket: The ticket of the caller.
-    ///   - number: The number of the last change of any tag.
+    ///   - number: The number of the last change of any tag, read under the lock of the arrival, so that no
+    ///     change between the read and the arrival is missed.
     @inlinable
     mutating func recordJoin(_ ticket: Ticket, at number: UInt64) {
         // Tickets are drawn before arrival, so the ticket may be smaller than the ticket of an earlier

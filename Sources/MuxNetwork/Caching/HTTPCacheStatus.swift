@@ -36,7 +36,10 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// Whether the response came from the cache, without forwarding the request to the server.
     public var isHit = false
 
-    /// The reason for forwarding the request to the server; `nil` without a reason, as for a hit.
+    /// The reason why no stored response was used; `nil` without a reason, as for a hit.
+    ///
+    /// A request with a reason is not always forwarded: see ``isCollapsed`` and the status 504 of
+    /// `only-if-cached`.
     public var forward: Forward?
 
     /// The status of the server's response, such as 304; `nil` if not given, usually because this response

@@ -9,7 +9,8 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     /// The unchanged text of `Last-Modified`.
     case lastModified(String)
 
-    /// The validator of a response: the entity tag, otherwise `Last-Modified`; `nil` if neither is valid.
+    /// The validator of a response: the entity tag, even without quotation marks, otherwise a valid
+    /// `Last-Modified`; `nil` without both.
     package init?(_ headers: HTTPHeaders, receivedAt: Date) {
         if let tag = headers[.eTag].map({ HTTPGrammar.trimmed($0) }), Self.isEntityTag(tag) || Self.isBareTag(tag) {
             self = .entityTag(tag)
@@ -62,8 +63,8 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
 
     /// Whether a 304 with `headers` may update a stored response of this version: RFC 9111, section 4.3.4.
     ///
-    /// A 304 with a strong tag updates only responses with the same strong tag. The caller has checked
-    /// ``isMet(by:)``: here only the strength is compared.
+    /// A 304 with a strong tag does not update a response with a weak tag, or with a tag without quotation
+    /// marks. The caller has checked ``isMet(by:)``: here only the strength is compared.
     package func isUpdated(by headers: HTTPHeaders) -> Bool {
         guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
             return true

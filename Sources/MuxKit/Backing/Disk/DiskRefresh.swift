@@ -7,8 +7,8 @@ import Foundation
 /// if its number differs from the mark's number. Wall-clock times are used only for stores that do not keep
 /// the numbers.
 ///
-/// Numbers ascend. The step is random, so that simultaneous refreshes of two processes hardly ever get the
-/// same number.
+/// Numbers ascend until a removal of all entries of the domain, and then begin again. The step is random, so
+/// that simultaneous refreshes of two processes hardly ever get the same number.
 struct DiskRefresh: Sendable {
     /// The number of the last refresh; `nil` without a refresh, or if unknown.
     private(set) var number: UInt64?
@@ -16,7 +16,7 @@ struct DiskRefresh: Sendable {
     private var date: Date?
     /// Entries in memory with a sequence up to this number are from before the last refresh.
     ///
-    /// A refresh that applies to no entry in memory keeps the number.
+    /// A refresh that applies to no entry in memory does not change this property.
     private var revision: UInt64 = 0
     /// Whether the mark on disk was read, or is known to be absent.
     private(set) var isRead = false

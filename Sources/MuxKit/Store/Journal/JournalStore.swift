@@ -225,10 +225,10 @@ public actor JournalStore: MuxStore {
     /// later, and that this process has neither read nor saved, is kept. Entries of an earlier session are
     /// dropped without an error.
     ///
-    /// - Throws: ``MuxStoreError/PartialSave`` with the unsaved entries, if the other entries count as saved:
-    ///   the error of an unsaved entry is ``MuxStoreError/noRoom``, ``MuxStoreError/newerValue``, or the
-    ///   reason why the entry cannot be stored. ``MuxStoreError`` if no entry counts as saved; the written
-    ///   bytes are then removed, if possible.
+    /// - Throws: ``MuxStoreError/PartialSave`` with the refused entries, even if all entries are refused; the
+    ///   other entries count as saved. The error of a refused entry is ``MuxStoreError/noRoom``,
+    ///   ``MuxStoreError/newerValue``, or the reason why the entry cannot be stored. Otherwise
+    ///   ``MuxStoreError``: no entry counts as saved, and the written bytes are removed, if possible.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) throws {
         let refused = try self.journal.withLock { journal throws(MuxStoreError) in
             try journal.save(entries, durability)
