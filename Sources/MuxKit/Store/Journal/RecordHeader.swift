@@ -1,4 +1,4 @@
-package import Foundation
+import Foundation
 
 /// The fields of a record's header that suffice for a scan without a JSON parser: fixed-width, except
 /// `until`.
@@ -149,51 +149,176 @@ package struct RecordHeader: Sendable, Equatable {
     }
 }
 
-/// The index key of an entry: a hash of the domain and a hash of the key.
-///
-/// Two names may collide: readers compare the name of the found entry.
-package struct EntryDigest: Sendable, Hashable {
-    package var domain: UInt64
-    package var key: UInt64
+/// The variable-width fields of a record's header.
+struct RecordFields: Sendable {
+    private var domain: String?
+    private var key: String?
+    private var schema: Int?
+    /// Seconds since 1970.
+    private var fetched: Double?
+    /// Seconds since 2001, as in `Date`; only present if ``fetched`` is not exactly the same time.
+    private var fetchedSince2001: Double?
+    private var ttl = Span()
+    /// Empty if the fetch gave no duration.
+    private var staleIfError = Span()
+    /// Empty if the fetch gave no duration.
+    private var staleWhileRevalidate = Span()
+    private var validator: String?
+    /// `nil` without a previous refresh.
+    private var refresh: UInt64?
+    private var tags: [String]?
+    /// `nil` without tags.
+    private var tagNumber: UInt64?
+    /// The payload's hash.
+    private(set) var digest: UInt64?
 
-    package init(domain: UInt64, key: UInt64) {
-        self.domain = domain
-        self.key = key
-    }
+    private static let attosecondsInSecond: Int64 = 1_000_000_000_000_000_000
 
-    /// The digest that journals use.
-    package init(_ name: MuxStoreKey) {
-        var domain = FNV()
-        domain.combine(field: name.domain)
-        var key = FNV()
-        if let text = name.key { key.combine(field: text) }
-        self.init(domain: domain.value, key: key.value)
-    }
-}
+    /// A duration as written on disk.
+    private struct Span: Sendable {
+        /// Whole seconds.
+        var seconds: Int64?
+        /// The remainder; not written if 0.
+        var attoseconds: Int64?
 
-/// The checksum of a payload: the hash step of ``FNV``, applied to eight bytes at a time.
-///
-/// Not a protection against an adversary. Every step is a bijection of the state, so a change of any single
-/// byte changes the result. A bytewise hash would take longer than reading a large payload from disk.
-package enum PayloadDigest {
-    /// The prefix of the digest in a record's header.
-    package static let name: StaticString = "fnv64x8:"
-
-    private static let start: UInt64 = 0xcbf2_9ce4_8422_2325
-
-    /// The digest of `bytes`.
-    package static func hash(_ bytes: some ContiguousBytes) -> UInt64 {
-        unsafe bytes.withUnsafeBytes { buffer in
-            var value = self.start
-            var offset = 0
-            while offset + 8 <= buffer.count {
-                let word = unsafe buffer.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-                value = FNV.step(value, UInt64(littleEndian: word))
-                offset += 8
-            }
-            var rest: UInt64 = 0
-            for index in offset..<buffer.count { rest = rest << 8 | UInt64(unsafe buffer[index]) }
-            return FNV.step(FNV.step(value, rest), UInt64(buffer.count))
+        /// Whether the numbers form a valid duration, or the duration is absent.
+        var isInOrder: Bool {
+            let attoseconds = self.attoseconds ?? 0
+            return (self.seconds ?? 0) >= 0 && (0..<RecordFields.attosecondsInSecond).contains(attoseconds)
+                && (self.seconds != .max || attoseconds == 0)
         }
+
+        var duration: Duration? {
+            self.seconds.map { Duration(secondsComponent: $0, attosecondsComponent: self.attoseconds ?? 0) }
+        }
+    }
+
+    // MARK: - Writing
+
+    /// Appends the fields of a removal, and the end of the object.
+    static func append(removalOf name: MuxStoreKey, to bytes: inout [UInt8]) {
+        bytes += "\"domain\":".utf8
+        JSONText.append(name.domain, to: &bytes)
+        // `null` means no key, which differs from "".
+        bytes += ",\"key\":".utf8
+        JSONText.append(name.key, to: &bytes)
+        bytes.append(UInt8(ascii: "}"))
+    }
+
+    /// Appends the fields of an entry in alphabetical order, and the end of the object.
+    static func append(_ entry: MuxStoredEntry, digest: UInt64, to bytes: inout [UInt8]) {
+        bytes += "\"digest\":\"\(PayloadDigest.name)".utf8
+        bytes += Hex.bytes(of: digest)
+        bytes += "\",\"domain\":".utf8
+        JSONText.append(entry.name.domain, to: &bytes)
+        let fetched = entry.fetchedAt.timeIntervalSince1970
+        bytes += ",\"fetched\":".utf8
+        JSONText.append(fetched, to: &bytes)
+        if Date(timeIntervalSince1970: fetched) != entry.fetchedAt {
+            bytes += ",\"fetched_since_2001\":".utf8
+            JSONText.append(entry.fetchedAt.timeIntervalSinceReferenceDate, to: &bytes)
+        }
+        bytes += ",\"key\":".utf8
+        JSONText.append(entry.name.key, to: &bytes)
+        if let number = entry.refreshNumber { bytes += ",\"refresh\":\(number)".utf8 }
+        bytes += ",\"schema\":".utf8
+        bytes += String(entry.schemaVersion).utf8
+        self.append(entry.staleIfError, "stale_if_error", to: &bytes)
+        self.append(entry.staleWhileRevalidate, "stale_while_revalidate", to: &bytes)
+        if let number = entry.tagNumber { bytes += ",\"tag_number\":\(number)".utf8 }
+        if !entry.tags.isEmpty {
+            bytes += ",\"tags\":".utf8
+            JSONText.append(TagText.text(entry.tags), to: &bytes)
+        }
+        self.append(entry.timeToLive, "ttl", to: &bytes)
+        bytes += ",\"validator\":".utf8
+        JSONText.append(entry.validator, to: &bytes)
+        bytes.append(UInt8(ascii: "}"))
+    }
+
+    private static func append(_ duration: Duration?, _ name: String, to bytes: inout [UInt8]) {
+        guard let duration else { return }
+        let (seconds, rest) = self.split(duration)
+        bytes += ",\"\(name)\":".utf8
+        bytes += String(seconds).utf8
+        guard rest != 0 else { return }
+        bytes += ",\"\(name)_attoseconds\":".utf8
+        bytes += String(rest).utf8
+    }
+
+    /// Whole seconds and the rest in attoseconds; a duration of at least `Int64.max` seconds (292 billion
+    /// years) becomes that number of seconds.
+    private static func split(_ duration: Duration) -> (Int64, Int64) {
+        let longest = Duration.seconds(Int64.max)
+        guard duration < longest else { return (.max, 0) }
+        return duration.components
+    }
+
+    // MARK: - Reading
+
+    /// Reads the fields of an entry from `start` to the end of the object; `nil` for invalid fields.
+    init?(_ bytes: [UInt8], from start: Int, to end: Int) {
+        var reader = FlatJSONReader(bytes, from: start, to: end)
+        while let (name, value) = reader.next() {
+            let isValid =
+                switch name {
+                case "digest": Self.set(&self.digest, Self.digest(value, bytes))
+                case "domain": Self.set(&self.domain, reader.string(value))
+                case "fetched": Self.set(&self.fetched, reader.double(value))
+                case "fetched_since_2001": Self.set(&self.fetchedSince2001, reader.double(value))
+                case "key": value == .null || Self.set(&self.key, reader.string(value))
+                case "refresh": Self.set(&self.refresh, reader.integer(value))
+                case "schema": Self.set(&self.schema, reader.integer(value))
+                case "stale_if_error": Self.set(&self.staleIfError.seconds, reader.integer(value))
+                case "stale_if_error_attoseconds": Self.set(&self.staleIfError.attoseconds, reader.integer(value))
+                case "stale_while_revalidate": Self.set(&self.staleWhileRevalidate.seconds, reader.integer(value))
+                case "stale_while_revalidate_attoseconds":
+                    Self.set(&self.staleWhileRevalidate.attoseconds, reader.integer(value))
+                case "tag_number": Self.set(&self.tagNumber, reader.integer(value))
+                case "tags": Self.set(&self.tags, reader.string(value).flatMap(TagText.tags))
+                case "ttl": Self.set(&self.ttl.seconds, reader.integer(value))
+                case "ttl_attoseconds": Self.set(&self.ttl.attoseconds, reader.integer(value))
+                case "validator": value == .null || Self.set(&self.validator, reader.string(value))
+                default: true
+                }
+            guard isValid else { return nil }
+        }
+        guard reader.isComplete, self.digest != nil else { return nil }
+    }
+
+    /// Sets a field; `false` without a value.
+    private static func set<Value>(_ field: inout Value?, _ value: Value?) -> Bool {
+        field = value
+        return value != nil
+    }
+
+    private static func digest(_ value: FlatJSONReader.Value, _ bytes: [UInt8]) -> UInt64? {
+        guard case .text(let range, hasEscapes: false) = value, PayloadDigest.name ~= bytes[range].prefix(8) else {
+            return nil
+        }
+        return Hex.value(of: bytes[range].dropFirst(8))
+    }
+
+    /// The entry of the fields; `nil` if a required field is missing or out of range.
+    func entry(_ header: RecordHeader, payload: Data) -> MuxStoredEntry? {
+        guard let domain, let schema, let fetched, let ttl = self.ttl.duration, self.ttl.isInOrder,
+            self.staleIfError.isInOrder, self.staleWhileRevalidate.isInOrder
+        else { return nil }
+        return MuxStoredEntry(
+            name: MuxStoreKey(domain: domain, key: self.key),
+            schemaVersion: schema,
+            sessionEpoch: header.epoch,
+            fetchedAt: self.fetchedSince2001.map { Date(timeIntervalSinceReferenceDate: $0) }
+                ?? Date(timeIntervalSince1970: fetched),
+            timeToLive: ttl,
+            validator: self.validator,
+            staleWhileRevalidate: self.staleWhileRevalidate.duration,
+            staleIfError: self.staleIfError.duration,
+            refreshNumber: self.refresh,
+            tags: self.tags ?? [],
+            tagNumber: self.tagNumber,
+            usableUntil: header.usableUntil == 0 ? nil : Date(timeIntervalSince1970: Double(header.usableUntil)),
+            payload: payload
+        )
     }
 }
