@@ -7,7 +7,7 @@ import Foundation
 /// opens for a pause, then admits one request as a probe.
 package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
-        /// Requests are admitted; the last `failures` requests have failed.
+        /// Requests are admitted; `failures` requests have failed since the last response.
         case closed(failures: Int)
         /// Requests are refused until the time `until`. The next pause has the length `pause`.
         case open(until: Moment, pause: Duration)
@@ -151,8 +151,8 @@ extension RetryPolicy {
 
             /// Reports an error of the request.
             ///
-            /// Only a transient error counts against the host. Another error with a status code, and a
-            /// refusal, count as a response; any other error gives no information about the host.
+            /// A transient error counts against the host. Another error with a status code, or about a bad
+            /// dependency, counts as a response. Any other error gives no information about the host.
             func failed(_ error: any Error) {
                 let advice = RetryAdvice.of(error)
                 if advice.isTransient {
@@ -178,7 +178,7 @@ extension RetryPolicy {
 }
 
 extension RetrySignal.WakeUp {
-    /// Wakes when the host responds to another request.
+    /// Wakes when the host responds to another request of the same ``RetryBudget``.
     public static func success(on host: RetryPolicy.Host) -> RetrySignal.WakeUp {
         RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.answers.add(to: host.name, wake) }
     }

@@ -1,7 +1,8 @@
 /// The pause before the next attempt after consecutive failures of a server; a pure value.
 ///
-/// The pause doubles with each failure, up to ``longest``, or up to the first pause if longer. The pause is
-/// at least the server's `Retry-After`, limited to ``longestRetryAfter``. A success ends the pause.
+/// The pause doubles with each failure, up to a limit (by default ``longest``), or up to the first pause if
+/// longer. The pause is at least the server's `Retry-After`, limited to ``longestRetryAfter``. A success ends
+/// the pause.
 @usableFromInline
 package struct FailurePause: Sendable, Hashable {
     /// The longest pause after repeated failures.
@@ -29,7 +30,7 @@ package struct FailurePause: Sendable, Hashable {
     ///   - now: The time of the failure.
     ///   - first: The pause after the first failure; zero or less for a pause only with a `Retry-After` of
     ///     the server.
-    ///   - longest: The longest pause after repeated failures, unless `first` is longer.
+    ///   - longest: The longest pause after repeated failures, unless `first` or `retryAfter` is longer.
     ///   - retryAfter: The server's `Retry-After`; `nil` if absent.
     package mutating func failed(
         at now: Moment,

@@ -16,12 +16,12 @@
 /// }
 /// ```
 ///
-/// The operation runs in the caller's isolation, one attempt after another. A wait between attempts ends at
-/// its deadline; a wake-up can end the wait early.
+/// The operation runs in the caller's isolation, one attempt after another. A wake-up can end a wait between
+/// two attempts before the deadline of the wait.
 ///
-/// **Cancellation.** A cancellation during a wait throws `CancellationError` at once. During an attempt the
-/// operation must check for cancellation. A successful output is returned even after a cancellation of the
-/// task.
+/// **Cancellation.** A cancellation before the first attempt or during a wait throws `CancellationError` at
+/// once. A running attempt must check for cancellation: its final output is returned even after a
+/// cancellation of the task, and any error of a cancelled attempt becomes a `CancellationError`.
 ///
 /// - Parameters:
 ///   - policy: The number of attempts, and the delays between attempts.
@@ -31,10 +31,10 @@
 ///   - providers: Decide about another attempt, in order, before the error and the policy.
 ///   - isUnfinished: Whether an output requires another attempt.
 ///   - log: Receives the events of the retry.
-///   - clock: Measures the waits.
+///   - clock: Measures the time.
 ///   - operation: Makes one attempt.
-/// - Returns: The output of the first successful attempt.
-/// - Throws: ``RetryError`` with the errors of the last 100 attempts, or `CancellationError`.
+/// - Returns: The output of the last attempt.
+/// - Throws: ``RetryError`` with the last 100 failed attempts, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryPolicy.Host? = nil,
@@ -59,16 +59,16 @@ public func retry<Output>(
 ///
 /// - Parameters:
 ///   - policy: The number of attempts, and the delays between attempts.
-///   - host: The host of the request. The ``RetryBudget`` of the host limits the retries of all callers
+///   - host: The host of the request. The ``RetryBudget`` of the host bounds the retries of all callers
 ///     together.
-///   - wakeUps: Can end a delay early.
+///   - wakeUps: Can end a wait early.
 ///   - providers: Decide about another attempt, in order, before the error and the policy.
 ///   - isUnfinished: Whether an output requires another attempt.
 ///   - log: Receives the events of the retry.
-///   - clock: Measures the delays.
+///   - clock: Measures the time.
 ///   - work: Makes one attempt.
-/// - Returns: The output of the first successful attempt.
-/// - Throws: ``RetryError`` with the errors of the last 100 attempts, or `CancellationError`.
+/// - Returns: The output of the last attempt.
+/// - Throws: ``RetryError`` with the last 100 failed attempts, or `CancellationError`.
 public func retry<Output>(
     _ policy: RetryPolicy = .web,
     on host: RetryPolicy.Host? = nil,
@@ -100,7 +100,7 @@ public func retry<Output>(
 ///   - log: Receives the events of the retry.
 ///   - operation: Makes an attempt with one value.
 /// - Returns: The output of the first successful attempt.
-/// - Throws: ``RetryError`` with the errors of the last 100 attempts, or `CancellationError`.
+/// - Throws: ``RetryError`` with the last 100 failed attempts, or `CancellationError`.
 public func retry<Value, Output>(
     trying values: some Collection<Value>,
     log: RetryLog = .silent,
@@ -136,7 +136,7 @@ extension RetryPolicy {
         /// failure.
         public private(set) var elapsed: Duration
 
-        /// The error of the attempt; `nil` at the start, and if the output required another attempt.
+        /// The error of the attempt; `nil` at the start, and after an attempt without an error.
         public private(set) var error: (any Error)?
 
         /// The error of the previous attempt; `nil` for the first attempt, and after an output that required

@@ -52,7 +52,7 @@ package final class RetryControl: Sendable {
 
     /// Begins the first attempt.
     ///
-    /// - Returns: `false` if the retry has begun or was cancelled before.
+    /// - Returns: `false` if the retry has begun or ended before.
     func start() -> Bool {
         let now = self.loop.time.now
         return self.state.withLock { $0.machine.started(at: now) }
@@ -167,13 +167,16 @@ package final class RetryControl: Sendable {
 
     // MARK: - Events of other code
 
-    /// Ends the current wait and starts the next attempt; without a wait, only logs the ignored demand.
+    /// Ends the current wait, and starts the next attempt or, after the policy's maximum duration, ends the
+    /// retry; without a wait, only logs the ignored demand.
     func retryNow() {
         let now = self.loop.time.now
         self.demand([]) { $0.demanded(at: now) }
     }
 
     /// Replaces the current wait; without a wait, only logs the ignored demand.
+    ///
+    /// If the new wait would end after the policy's maximum duration, the retry ends.
     ///
     /// - Parameters:
     ///   - delay: The length of the new wait; `nil` for a wait without a deadline.
@@ -191,7 +194,7 @@ package final class RetryControl: Sendable {
         self.loop.log(.ignoredDemand(while: phase.rawValue))
     }
 
-    /// Ends the current wait and the retry; no further attempt begins.
+    /// Ends the current wait and the retry; no attempt begins, except an attempt that is about to begin.
     ///
     /// - Parameter beforeResuming: Called if a wait was cancelled, before the loop resumes.
     package func cancel(_ beforeResuming: () -> Void = {}) {
@@ -208,8 +211,8 @@ package final class RetryControl: Sendable {
 
 /// A race of wake-ups; the first wake-up ends the race.
 ///
-/// Each wake-up that was set up is torn down exactly once: before the end of the race is reported, or
-/// directly after the set-up if the race ended during the set-up.
+/// The race tears down each set-up wake-up exactly once: before the report of the end, or, if the race ended
+/// during the set-up, directly after the set-up.
 package final class RetryRace: Sendable {
     private struct State: Sendable {
         let ended: @Sendable (RetrySignal.WakeUp) -> Void

@@ -11,13 +11,13 @@ public struct RetryError: Error, Sendable {
     @nonexhaustive
     #endif
     public enum Reason: Sendable, Hashable {
-        /// The last error is permanent, or a ``RetryProvider`` or the policy does not permit a retry.
+        /// The last error is permanent, or a ``RetryProvider/Plan`` or the policy does not permit a retry.
         case refused
 
         /// The policy permits no further attempt.
         case attemptsExhausted
 
-        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or none of the awaited events
+        /// The next attempt would begin after ``RetryPolicy/maximumDuration``, or no awaited event
         /// (``RetrySignal/WakeUp``) happened before that time.
         case timeExhausted
 
@@ -27,7 +27,7 @@ public struct RetryError: Error, Sendable {
         /// The ``RetryBudget`` permits no further retry for the host.
         case budgetExhausted
 
-        /// The circuit breaker of the ``RetryBudget`` is open for the host.
+        /// The circuit breaker of the ``RetryBudget`` refused a request to the host.
         case hostDown
 
         /// The collection of values was empty.
@@ -71,7 +71,7 @@ extension RetryError: RetryableError {
 }
 
 extension RetryError: ConnectivityError {
-    /// Whether an open circuit breaker ended the retry, or the last error is silenceable by default.
+    /// Whether the circuit breaker ended the retry, or the last error is silenceable by default.
     ///
     /// See ``SilenceableError/isSilenceable(_:)``.
     public var isConnectivityFailure: Bool {
@@ -85,10 +85,10 @@ extension RetryError: BadDependencyError {
 }
 
 extension RetryError: LocalizedError, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
-    /// A sentence for the user.
+    /// The same as ``description``.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for the user.
+    /// A text for the user: the reason, and the last error.
     public var description: String {
         let count = (self.attempts.last?.index ?? -1) + 1
         let tried = "Gave up after \(ErrorText.count(count, "attempt"))"

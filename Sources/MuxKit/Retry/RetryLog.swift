@@ -27,15 +27,15 @@ extension RetryLog {
         /// The attempt with this index begins; the first attempt has the index 0.
         case attempt(Int)
 
-        /// The attempt with this index failed with an error of this type. With `nil`, the output required
-        /// another attempt, or the attempt was not possible.
+        /// The attempt with this index failed with an error of this type; `nil` without an error, such as for
+        /// an output that required another attempt.
         case failed(Int, errorType: String?)
 
-        /// The next attempt begins at a wake-up, at the latest after this delay; `nil` if only a wake-up can
-        /// start the attempt.
+        /// The retry waits for the next attempt, at most for this duration; `nil` for a wait without a
+        /// deadline.
         case waiting(Duration?)
 
-        /// The wake-up with this name ended the wait; a random delay may follow.
+        /// The wake-up with this name, or the deadline (`time`), ended the wait; another wait may follow.
         case woken(by: String)
 
         /// The retry succeeded.

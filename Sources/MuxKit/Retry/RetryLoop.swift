@@ -1,4 +1,4 @@
-/// The loop of attempts for all retry functions: its configuration, and ``run(_:_:)``.
+/// The configuration of a retry, and the loop of attempts (``run(_:_:)``).
 ///
 /// ``RetryControl`` holds the state of one run.
 package struct RetryLoop: Sendable {
@@ -53,7 +53,7 @@ package struct RetryLoop: Sendable {
     ///     state.
     ///   - operation: Makes one attempt. A thrown error is a ``RetryResult/failure(_:_:)`` with
     ///     ``RetryProvider/Plan/pass``.
-    /// - Returns: The output of the first successful attempt.
+    /// - Returns: The output of the last attempt.
     /// - Throws: ``RetryError``, or `CancellationError`.
     package nonisolated(nonsending) func run<Output>(
         _ control: RetryControl? = nil,
@@ -116,8 +116,8 @@ package struct RetryLoop: Sendable {
         case .ignore: throw self.cancelled(failure)
         case .stop(let reason): throw self.gaveUp(reason, failure.index + 1, control)
         case .wait(let wait):
-            // After a concurrent cancellation `end()` returns `false`, and `control.wait` below returns
-            // `.cancelled`.
+            // If other code has ended the retry, `end()` returns `false`, and `control.wait` below returns
+            // the cause.
             if let host = self.host, !host.permitsRetry(), control.end() {
                 throw self.gaveUp(.budgetExhausted, failure.index + 1, control)
             }
@@ -162,10 +162,10 @@ package struct RetryLoop: Sendable {
 
 /// The result of one attempt.
 package enum RetryResult<Output> {
-    /// The attempt succeeded.
+    /// The final output.
     case output(Output)
 
-    /// The attempt succeeded, but its output requests another attempt.
+    /// The output of the attempt requests another attempt.
     case retry
 
     /// The attempt failed.

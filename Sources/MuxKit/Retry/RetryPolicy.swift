@@ -7,8 +7,8 @@ import Foundation
 /// let patient = RetryPolicy.exponential(base: .milliseconds(500), maxAttempts: 4)
 /// ```
 ///
-/// After a failed attempt, the first ``RetryProvider`` that does not pass decides whether another attempt is
-/// made. If all providers pass, the error's ``RetryableError/retryAdvice`` and the policy decide.
+/// The policy decides about another attempt together with the ``RetryAdvice`` of the error. A
+/// ``RetryProvider`` can decide in place of both, within ``maxAttempts``.
 public struct RetryPolicy: Sendable, Hashable {
     /// The maximum number of attempts, including the first; a number below 1 counts as 1.
     public var maxAttempts: Int
@@ -24,7 +24,7 @@ public struct RetryPolicy: Sendable, Hashable {
     /// A `Retry-After` or ``RetryProvider/Plan/after(_:)`` may delay an attempt longer.
     public var maximumDelay: Duration
 
-    /// The latest start of an attempt, measured from the start of the first attempt; `nil` for no limit.
+    /// The latest start of another attempt, measured from the start of the first attempt; `nil` for no limit.
     ///
     /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
     /// - If the longest random delay would end after this time, the jitter selects a delay within the
@@ -37,16 +37,17 @@ public struct RetryPolicy: Sendable, Hashable {
     ///
     /// The next attempt starts before the end of a `Retry-After` only after
     /// ``RetrySignal/WakeUp/signal(_:)``, after a call of a method of ``RetryingOperation``, or with the plan
-    /// ``RetryProvider/Plan/after(_:)`` or ``RetryProvider/Plan/wakingOn(_:)``. With any other plan, a longer
-    /// `Retry-After` ends the retry with ``RetryError/Reason/retryAfterTooLong(_:)``.
+    /// ``RetryProvider/Plan/after(_:)`` or ``RetryProvider/Plan/wakingOn(_:)``. Unless the plan is one of
+    /// these two, a `Retry-After` above this limit ends the retry.
     public var maximumRetryAfter: Duration
 
-    /// The maximum random delay between an early wake-up and the next attempt; by default 3 seconds.
+    /// The maximum random delay between a wake-up and the next attempt; by default 3 seconds.
     ///
     /// The delay spreads the attempts of many waits after a common event.
     public var wakeJitter: Duration
 
-    /// Whether work that is not idempotent, such as a `POST`, is retried; by default `false`.
+    /// Whether work that is not idempotent, such as a `POST`, is retried if the request may have reached the
+    /// server; by default `false`.
     public var repeatsUnsafeWork: Bool
 
     /// The status codes that permit a retry; by default 408, 425, 429, 500, 502, 503 and 504.
@@ -151,7 +152,7 @@ public struct RetryPolicy: Sendable, Hashable {
 
     // MARK: - Delays
 
-    /// The longest delay before an attempt without a `Retry-After`; jitter can only shorten the delay.
+    /// The longest delay that ``backoff`` and ``jitter`` select before an attempt.
     ///
     /// - Parameter index: The attempt's index; the first attempt has index 0 and no delay.
     /// - Returns: The delay.

@@ -4,11 +4,11 @@
 /// let page = try await retry(.web, providers: [.when { $0 is Busy }]) { _ in try await fetchPage() }
 /// ```
 ///
-/// Providers are called in order until the first plan other than ``RetryProvider/Plan/pass``. If all
-/// providers pass, the error and the policy decide. No provider is called after a cancellation, or if
-/// ``RetryingOperation/Run/end(throwing:_:)`` has decided. No provider can raise the number of attempts.
+/// The retry calls the providers in order until the first plan other than ``RetryProvider/Plan/pass``. A plan
+/// of ``RetryingOperation/Run/end(throwing:_:)`` takes precedence over all providers. An error that is a
+/// cancellation ends the retry without a call. No provider can raise the number of attempts.
 public struct RetryProvider: Sendable {
-    /// Decides about a failed attempt; called outside of all locks, in the task of the retry.
+    /// Decides about a failed attempt; called in the task of the retry, outside of the library's locks.
     public let plan: @Sendable (RetryPolicy.Attempt) -> RetryProvider.Plan
 
     /// Makes a provider.
@@ -26,7 +26,7 @@ public struct RetryProvider: Sendable {
 }
 
 extension RetryProvider {
-    /// The next step after a failed attempt.
+    /// The next step after a failed attempt, within the limits of the policy.
     public enum Plan: Sendable {
         /// The next ``RetryProvider`` decides; after the last provider, the error's ``RetryAdvice`` and the
         /// policy decide.

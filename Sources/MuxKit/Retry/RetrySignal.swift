@@ -16,8 +16,10 @@ public final class RetrySignal: Sendable {
     /// Makes a signal.
     public init() {}
 
-    /// Ends every current wait for the signal and starts the next attempt, even before the end of a
-    /// `Retry-After`; a retry beyond its ``RetryPolicy/maximumDuration`` ends instead.
+    /// Ends every current wait for the signal, even before the end of a `Retry-After`.
+    ///
+    /// The next attempt then begins, unless a limit of the retry, such as ``RetryPolicy/maximumDuration``,
+    /// ends the retry.
     ///
     /// - Returns: The number of notified waits.
     @discardableResult
@@ -35,9 +37,10 @@ extension RetrySignal {
     /// let page = try await retry(.web, wakingOn: .reachable(host), .signal(button)) { _ in try await fetchPage() }
     /// ```
     ///
-    /// The first wake-up ends the wait. After an event that may end many waits at once (reachability, success
-    /// on a host, a notification, a sequence, a custom event), the next attempt starts after a random delay
-    /// of up to ``RetryPolicy/wakeJitter``. The wake-ups ``after(_:)`` and ``signal(_:)`` have no such delay.
+    /// The first wake-up ends the wait. The wake-ups ``after(_:)`` and ``signal(_:)`` start the next attempt
+    /// at once. After any other wake-up, which may end many waits at once, the next attempt starts after a
+    /// random delay of up to ``RetryPolicy/wakeJitter``. ``RetryPolicy/maximumRetryAfter`` describes waits
+    /// during a `Retry-After`.
     public struct WakeUp: Sendable {
         package typealias SetUp =
             @Sendable (_ loop: RetryLoop, _ wake: @escaping @Sendable () -> Void) -> @Sendable () -> Void

@@ -1,11 +1,11 @@
 /// Decides the next step after a failed attempt and after a wait: a wait, another attempt, or the end.
 package struct RetryStateMachine: Sendable {
-    /// A decision about a failure.
+    /// A decision about a failure; the limits of the policy can still end the retry.
     package enum Verdict: Sendable, Equatable {
         /// No further attempt.
         case never
-        /// Another attempt after the policy's delay or an early wake-up; only a demand starts the attempt
-        /// before the end of `retryAfter`.
+        /// Another attempt after the policy's delay or an early wake-up, and, unless other code demands the
+        /// attempt or replaces the wait, not before the end of `retryAfter`.
         case retry(retryAfter: Duration?)
         /// Another attempt after this delay or an early wake-up.
         case after(Duration)
@@ -26,12 +26,13 @@ package struct RetryStateMachine: Sendable {
     /// One wait for the next attempt.
     package struct Wait: Sendable, Equatable {
         package let id: UInt64
-        /// The start of the next attempt if no wake-up occurs; `nil` if only a wake-up starts the attempt.
+        /// The planned start of the next attempt; `nil` if only a wake-up starts the attempt.
         package let deadline: Moment?
-        /// The time at which a wait without a deadline ends the retry; `nil` for never.
+        /// The time at which a wait without a deadline ends the retry; `nil` for no limit, or with a
+        /// deadline.
         let limit: Moment?
         /// The earliest start of the next attempt, except after a demand: the end of a `Retry-After`, or
-        /// otherwise the start of the wait.
+        /// otherwise a time at or before the start of the wait.
         let floor: Moment
 
         /// The end of the wait if no wake-up occurs: ``deadline`` or ``limit``; `nil` for never.
@@ -60,7 +61,7 @@ package struct RetryStateMachine: Sendable {
     /// This happens only once: repeated draws would get ever shorter.
     private var wasCut = false
 
-    /// The index of the current or last attempt.
+    /// The index of the current or last attempt; 0 before the first attempt.
     package private(set) var index = 0
 
     package init(_ policy: RetryPolicy) { self.policy = policy }
@@ -136,7 +137,7 @@ package struct RetryStateMachine: Sendable {
         return self.policy.delay(beforeAttempt: next, below: left, random: random)
     }
 
-    /// Begins a wait; `nil` if the wait would end after ``latestStart``.
+    /// Begins a wait; `nil`, without a wait, if the next attempt would begin after ``latestStart``.
     private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
         if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
         return self.enter(until: deadline, floor: floor)
@@ -168,13 +169,13 @@ package struct RetryStateMachine: Sendable {
         case stop(RetryError.Reason)
     }
 
-    /// Reports the end of the wait with the given id.
+    /// Ends the wait with the given id, or replaces the wait by a further wait.
     ///
     /// - Parameters:
     ///   - id: The id of the wait.
     ///   - wake: The cause.
     ///   - now: The current time.
-    ///   - random: From 0 to 1; selects the delay after an early wake-up.
+    ///   - random: From 0 to 1; selects the delay after a signal.
     /// - Returns: The next step. ``WaitAction/wait(_:)`` is the random delay after a signal, or the rest of a
     ///   `Retry-After`; the caller lets only demands end this wait early.
     package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WaitAction {
@@ -210,10 +211,10 @@ package struct RetryStateMachine: Sendable {
         return self.woken(wait.id, by: .demand, at: now, random: 0)
     }
 
-    /// Demands another wait in place of the current wait: for `delay`, or until a wake-up if `delay` is
-    /// `nil`.
+    /// Replaces the current wait by a wait for `delay`, or until a wake-up if `delay` is `nil`.
     ///
-    /// The new wait may end before the end of a `Retry-After`.
+    /// The new wait may end before the end of a `Retry-After`. If the new wait would end after
+    /// ``latestStart``, the retry ends.
     package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> WaitAction {
         guard self.phase == .waiting else { return .ignore(self.phase) }
         let deadline = delay.map { now.advanced(by: max($0, .zero)) }

@@ -16,8 +16,8 @@ public import Foundation
 /// instance. If other code cancels an instance, the wrapper ends without another attempt.
 ///
 /// **After a failure.** If `another` throws, the wrapper ends with ``RetryError/Reason/noOperation`` and the
-/// thrown error. If an instance is already running or has already run, the wrapper ends with
-/// ``RetryError/Reason/operationUsed``.
+/// thrown error, or with a `CancellationError` if the thrown error is a cancellation. If an instance is
+/// already running or has already run, the wrapper ends with ``RetryError/Reason/operationUsed``.
 public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperation<Inner>, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -37,7 +37,7 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
     ///   - wakeUps: Can end a wait early.
     ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
-    ///   - clock: Measures the waits.
+    ///   - clock: Measures the time.
     ///   - failure: Returns the error of a finished instance; `nil` after a success. Runs on a queue that all
     ///     wrappers of the process share, without the quality of service of `queue`.
     ///   - another: Makes the next instance from the failed instance.

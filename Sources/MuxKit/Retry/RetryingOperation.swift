@@ -28,8 +28,8 @@ public import Foundation
 /// **Cancellation.** No attempt begins after a cancellation, except an attempt that was about to begin;
 /// ``Run/isCancelled`` is then `true`. A waiting operation finishes before `cancel()` returns, and an
 /// operation that has not started finishes at its start. With a running attempt, the operation finishes at
-/// the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the attempt early. The ``result`` is a
-/// `CancellationError`, or the output of a successful last attempt.
+/// the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the attempt early. After a cancellation
+/// before the end of the last attempt, the ``result`` is a `CancellationError`, or the output of the attempt.
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -90,8 +90,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     ///   - wakeUps: Can end a wait early.
     ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
-    ///   - clock: Measures the waits.
-    ///   - base: Begins an attempt. The closure must end the run once, before it returns or later.
+    ///   - clock: Measures the time.
+    ///   - base: Begins an attempt. The closure must end the run once, before its return or later.
     public convenience init(
         _ policy: RetryPolicy = .web,
         on host: RetryPolicy.Host? = nil,
@@ -121,7 +121,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     ///   - wakeUps: Can end a wait early.
     ///   - providers: Decide about another attempt, in order, before the error and the policy.
     ///   - log: Receives the events of the retry.
-    ///   - clock: Measures the waits.
+    ///   - clock: Measures the time.
     ///   - work: Makes an attempt, in a task; a cancellation of the operation cancels the task.
     /// - Returns: The operation.
     public static func running(
@@ -170,7 +170,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Beginning and ending
 
-    /// Begins the first attempt; called by the operation queue.
+    /// Begins the first attempt, or finishes a cancelled operation; called by the operation queue.
     public override func start() {
         let isFirst = self.state.withLock { state -> Bool in
             defer { state.hasStarted = true }
@@ -272,10 +272,10 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
 
     // MARK: - Demands
 
-    /// Ends the wait and starts the next attempt; without a wait, only writes a line to the log.
+    /// Ends the wait before the next attempt; without a wait, only writes a line to the log.
     ///
     /// After the policy's ``RetryPolicy/maximumDuration``, the operation ends with
-    /// ``RetryError/Reason/timeExhausted`` instead.
+    /// ``RetryError/Reason/timeExhausted``.
     public func retryNow() { self.control.retryNow() }
 
     /// Replaces the wait for the next attempt with a wait of this length, without wake-ups.
@@ -308,8 +308,8 @@ extension RetryingOperation {
         /// Calls `handler` at a cancellation of the operation during this attempt; at once if already
         /// cancelled.
         ///
-        /// A later handler replaces an earlier handler. The handler should stop the work; the run must still
-        /// be ended.
+        /// A later handler replaces an earlier handler; after the end of the run, the call has no effect. The
+        /// handler should stop the work, and the run must still be ended.
         public func onCancel(_ handler: @escaping @Sendable () -> Void) {
             self.operation.onCancel(of: self.attempt.index, handler)
         }

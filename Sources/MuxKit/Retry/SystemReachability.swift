@@ -44,7 +44,7 @@ package final class SystemReachability: Sendable {
     ///
     /// - Parameter changed: Called with the current state as soon as known, then with each change; on a
     ///   system thread, or on a thread that calls this method.
-    /// - Returns: A closure that ends the watch; further calls have no effect.
+    /// - Returns: A closure that ends the watch; a running call of `changed` continues.
     package func watch(_ changed: @escaping @Sendable (_ isReachable: Bool) -> Void) -> @Sendable () -> Void {
         let (id, delivers) = self.state.withLock { state -> (UInt64, Bool) in
             let id = state.watchers.add(changed)
@@ -105,7 +105,7 @@ extension RetrySignal.WakeUp {
     ///
     /// If the network stays reachable during the wait, this wake-up does not end the wait. On Apple platforms
     /// the system's network path decides, on Linux the kernel's routing table: the network is reachable with
-    /// a default route. On other platforms this wake-up never ends a wait.
+    /// a default route. If the system reports no state, this wake-up never ends a wait.
     ///
     /// - Parameter host: The host of the request, only for the log; the host is not contacted.
     /// - Returns: The wake-up.
