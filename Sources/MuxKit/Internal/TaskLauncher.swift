@@ -60,7 +60,7 @@ package struct TaskLauncher: Sendable {
     /// - A launcher with an executor: `false`.
     /// - Without a ``schedule``: `false` on the main queue, and in a task with an executor preference;
     ///   otherwise `true`.
-    /// - With a ``schedule``: the decision of ``JobSchedule/beginsAtOnce()`` in a job of the schedule;
+    /// - With a ``schedule``: the decision of ``JobSchedule/decideToBeginAtOnce()`` in a job of the schedule;
     ///   otherwise `false`.
     ///
     /// An immediate task does not check whether the current thread fits the isolation of the task (Swift
@@ -73,7 +73,7 @@ package struct TaskLauncher: Sendable {
         let current = unsafe withUnsafeCurrentTask { unsafe $0?.unownedTaskExecutor }
         if let schedule = Self.schedule {
             guard let current = unsafe current, unsafe current == schedule.asUnownedTaskExecutor() else { return false }
-            return schedule.beginsAtOnce()
+            return schedule.decideToBeginAtOnce()
         }
         return unsafe current == nil && !MainQueue.isCurrent
     }
@@ -94,7 +94,7 @@ package protocol JobSchedule: TaskExecutor {
     /// Decides whether a new task begins inside the current job; otherwise the task begins in a later job.
     ///
     /// Called only for a task that may begin inside the current job. A test explores both decisions.
-    func beginsAtOnce() -> Bool
+    func decideToBeginAtOnce() -> Bool
 
     /// Announces that a job will arrive soon, possibly from another thread; returns at once.
     ///

@@ -55,11 +55,11 @@ package final class RetryControl: Sendable {
     /// - Returns: `false` if the retry has begun or ended before.
     func start() -> Bool {
         let now = self.loop.time.now
-        return self.state.withLock { $0.machine.started(at: now) }
+        return self.state.withLock { $0.machine.start(at: now) }
     }
 
     /// Adds a failed attempt to the history, and returns the attempt with its failure.
-    func failed(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryPolicy.Attempt {
+    func recordFailure(_ attempt: RetryPolicy.Attempt, _ error: (any Error)?) -> RetryPolicy.Attempt {
         let now = self.loop.time.now
         let (failure, former) = self.state.withLock { state in
             let failure = attempt.failed(error, elapsed: state.machine.elapsed(at: now))
@@ -77,7 +77,7 @@ package final class RetryControl: Sendable {
         let random = self.loop.random()
         return self.state.withLock { state in
             state.waitEnd = FirstValue()
-            return state.machine.failed(verdict, at: now, random: random)
+            return state.machine.recordFailure(verdict, at: now, random: random)
         }
     }
 
@@ -98,7 +98,7 @@ package final class RetryControl: Sendable {
     /// - Returns: `false` if the retry had already ended.
     @discardableResult
     func end() -> Bool {
-        let (action, race) = self.state.withLock { state in (state.machine.ended(), state.race.take()) }
+        let (action, race) = self.state.withLock { state in (state.machine.end(), state.race.take()) }
         race?.callOff()
         return action != .ignore
     }
@@ -111,7 +111,7 @@ package final class RetryControl: Sendable {
     private func startRace(_ wait: RetryStateMachine.Wait, _ wakeUps: [RetrySignal.WakeUp]) {
         let race = RetryRace { winner in
             self.loop.log(.woken(by: winner.name))
-            self.woken(wait, by: winner.wake, wakeUps)
+            self.endWait(wait, by: winner.wake, wakeUps)
         }
         let isCurrent = self.state.withLock { state in
             guard state.machine.isWaiting(wait) else { return false }
@@ -122,12 +122,12 @@ package final class RetryControl: Sendable {
         let now = self.loop.time.now
         self.loop.log(.waiting(wait.deadline.map { max($0.duration(since: now), .zero) }))
         let left = wait.end.map { $0.duration(since: now) }
-        if let left, left <= .zero { return self.woken(wait, by: .time, wakeUps) }
+        if let left, left <= .zero { return self.endWait(wait, by: .time, wakeUps) }
         // The timer starts first, so that slow set-ups of other wake-ups do not delay the deadline.
         race.start((left.map { [.after($0)] } ?? []) + wakeUps, self.loop)
     }
 
-    private func woken(
+    private func endWait(
         _ wait: RetryStateMachine.Wait,
         by wake: RetryStateMachine.Wake,
         _ wakeUps: [RetrySignal.WakeUp]
@@ -136,7 +136,7 @@ package final class RetryControl: Sendable {
         let random = self.loop.random()
         // A further wait is a random delay or the rest of a `Retry-After`: only demands end such a wait
         // early.
-        self.change(wakeUps.filter { $0.wake == .demand }) { $0.woken(wait.id, by: wake, at: now, random: random) }
+        self.change(wakeUps.filter { $0.wake == .demand }) { $0.endWait(wait.id, by: wake, at: now, random: random) }
     }
 
     /// Changes the current wait.
@@ -171,7 +171,7 @@ package final class RetryControl: Sendable {
     /// retry; without a wait, only logs the ignored demand.
     func retryNow() {
         let now = self.loop.time.now
-        self.demand([]) { $0.demanded(at: now) }
+        self.demand([]) { $0.demandAttempt(at: now) }
     }
 
     /// Replaces the current wait; without a wait, only logs the ignored demand.
@@ -183,7 +183,7 @@ package final class RetryControl: Sendable {
     ///   - wakeUps: The wake-ups of the new wait.
     func reschedule(_ delay: Duration?, _ wakeUps: [RetrySignal.WakeUp]) {
         let now = self.loop.time.now
-        self.demand(wakeUps) { $0.rescheduled(delay, at: now) }
+        self.demand(wakeUps) { $0.reschedule(delay, at: now) }
     }
 
     private func demand(
@@ -199,7 +199,7 @@ package final class RetryControl: Sendable {
     /// - Parameter beforeResuming: Called if a wait was cancelled, before the loop resumes.
     package func cancel(_ beforeResuming: () -> Void = {}) {
         let (action, race, waitEnd, attempts) = self.state.withLock { state in
-            (state.machine.ended(), state.race.take(), state.waitEnd, state.machine.index + 1)
+            (state.machine.end(), state.race.take(), state.waitEnd, state.machine.index + 1)
         }
         guard action == .stopWaiting else { return }
         race?.callOff()

@@ -91,7 +91,7 @@ package struct RetryLoop: Sendable {
                 pass?.cancelled()
                 plan = .never
             }
-            let failure = control.failed(attempt, result.error)
+            let failure = control.recordFailure(attempt, result.error)
             self.log(.failed(attempt.index, errorType: failure.error.map { "\(type(of: $0))" }))
             if case .impossible(let reason, _) = result { throw self.gaveUp(reason, attempt.index + 1, control) }
             try await self.wait(after: failure, plan, control)

@@ -79,7 +79,7 @@ package struct RetryStateMachine: Sendable {
     /// Begins the first attempt.
     ///
     /// - Returns: `false` if the retry has begun or ended before.
-    package mutating func started(at now: Moment) -> Bool {
+    package mutating func start(at now: Moment) -> Bool {
         guard self.phase == .unstarted else { return false }
         self.startedAt = now
         self.phase = .running
@@ -95,8 +95,8 @@ package struct RetryStateMachine: Sendable {
         case stop(RetryError.Reason)
     }
 
-    /// Reports the failure of the current attempt; `random`, from 0 to 1, selects the delay.
-    package mutating func failed(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
+    /// Ends the current attempt with a failure; `random`, from 0 to 1, selects the delay.
+    package mutating func recordFailure(_ verdict: Verdict, at now: Moment, random: Double) -> FailureAction {
         guard self.phase == .running else { return .ignore }
         let action = self.action(after: verdict, at: now, random: random)
         if case .stop = action { self.phase = .finished }
@@ -117,11 +117,11 @@ package struct RetryStateMachine: Sendable {
                 return .stop(.retryAfterTooLong(pause))
             }
             guard let drawn = self.drawnDelay(at: now, random: random) else { return .stop(.timeExhausted) }
-            wait = self.wait(until: now.advanced(by: max(drawn, pause)), floor: now.advanced(by: pause))
+            wait = self.beginWait(until: now.advanced(by: max(drawn, pause)), floor: now.advanced(by: pause))
         case .after(let delay):
-            wait = self.wait(until: now.advanced(by: max(delay, .zero)), floor: now)
+            wait = self.beginWait(until: now.advanced(by: max(delay, .zero)), floor: now)
         case .whenWoken:
-            wait = self.wait(until: nil, floor: now)
+            wait = self.beginWait(until: nil, floor: now)
         }
         return wait.map(FailureAction.wait) ?? .stop(.timeExhausted)
     }
@@ -138,7 +138,7 @@ package struct RetryStateMachine: Sendable {
     }
 
     /// Begins a wait; `nil`, without a wait, if the next attempt would begin after ``latestStart``.
-    private mutating func wait(until deadline: Moment?, floor: Moment) -> Wait? {
+    private mutating func beginWait(until deadline: Moment?, floor: Moment) -> Wait? {
         if let limit = self.latestStart, max(deadline ?? floor, floor) > limit { return nil }
         return self.enter(until: deadline, floor: floor)
     }
@@ -178,7 +178,7 @@ package struct RetryStateMachine: Sendable {
     ///   - random: From 0 to 1; selects the delay after a signal.
     /// - Returns: The next step. ``WaitAction/wait(_:)`` is the random delay after a signal, or the rest of a
     ///   `Retry-After`; the caller lets only demands end this wait early.
-    package mutating func woken(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WaitAction {
+    package mutating func endWait(_ id: UInt64, by wake: Wake, at now: Moment, random: Double) -> WaitAction {
         guard self.phase == .waiting, let wait = self.lastWait, wait.id == id else { return .ignore(self.phase) }
         let next = self.nextStart(after: wait, wake, at: now, random: random)
         let isOver = wake == .time && wait.limit.map { $0 <= now } ?? false
@@ -200,25 +200,25 @@ package struct RetryStateMachine: Sendable {
             let left = self.timeLeft(at: now)
             let jitter = RetryPolicy.Jitter.full.applied(to: self.policy.wakeJitter, below: left, random: random)
             // A signal does not delay the attempt beyond the deadline.
-            let put = now.advanced(by: jitter)
-            return max(min(put, max(wait.deadline ?? put, now)), wait.floor)
+            let delayed = now.advanced(by: jitter)
+            return max(min(delayed, max(wait.deadline ?? delayed, now)), wait.floor)
         }
     }
 
     /// Demands the next attempt now; after ``latestStart``, the demand ends the retry.
-    package mutating func demanded(at now: Moment) -> WaitAction {
+    package mutating func demandAttempt(at now: Moment) -> WaitAction {
         guard let wait = self.lastWait else { return .ignore(self.phase) }
-        return self.woken(wait.id, by: .demand, at: now, random: 0)
+        return self.endWait(wait.id, by: .demand, at: now, random: 0)
     }
 
     /// Replaces the current wait by a wait for `delay`, or until a wake-up if `delay` is `nil`.
     ///
     /// The new wait may end before the end of a `Retry-After`. If the new wait would end after
     /// ``latestStart``, the retry ends.
-    package mutating func rescheduled(_ delay: Duration?, at now: Moment) -> WaitAction {
+    package mutating func reschedule(_ delay: Duration?, at now: Moment) -> WaitAction {
         guard self.phase == .waiting else { return .ignore(self.phase) }
         let deadline = delay.map { now.advanced(by: max($0, .zero)) }
-        if let wait = self.wait(until: deadline, floor: now) { return .wait(wait) }
+        if let wait = self.beginWait(until: deadline, floor: now) { return .wait(wait) }
         self.phase = .finished
         return .stop(.timeExhausted)
     }
@@ -233,7 +233,7 @@ package struct RetryStateMachine: Sendable {
     }
 
     /// Ends the retry, such as after a success or a cancellation.
-    package mutating func ended() -> EndAction {
+    package mutating func end() -> EndAction {
         defer { self.phase = .finished }
         switch self.phase {
         case .unstarted, .running: return .nothing

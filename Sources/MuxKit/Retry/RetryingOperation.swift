@@ -253,7 +253,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
     }
 
     /// Ends a run, unless already ended.
-    fileprivate func ended(_ index: Int, _ result: RetryResult<Output>) {
+    fileprivate func endRun(_ index: Int, _ result: RetryResult<Output>) {
         let open = self.state.withLock { state in state.open?.index == index ? state.open.take() : nil }
         guard let open else { return }
         var result = result
@@ -316,7 +316,7 @@ extension RetryingOperation {
 
         /// Ends the run with an output.
         public func end(returning output: Output) {
-            self.operation.ended(self.attempt.index, .output(output))
+            self.operation.endRun(self.attempt.index, .output(output))
         }
 
         /// Ends the run with an error.
@@ -325,12 +325,12 @@ extension RetryingOperation {
         ///   - error: The error of the attempt.
         ///   - plan: The next step; by default the providers, the error and the policy decide.
         public func end(throwing error: any Error, _ plan: RetryProvider.Plan = .pass) {
-            self.operation.ended(self.attempt.index, .failure(error, plan))
+            self.operation.endRun(self.attempt.index, .failure(error, plan))
         }
 
         /// Ends the run and the retry: the attempt could not be made.
         func endAsImpossible(_ reason: RetryError.Reason, _ error: (any Error)? = nil) {
-            self.operation.ended(self.attempt.index, .impossible(reason, error))
+            self.operation.endRun(self.attempt.index, .impossible(reason, error))
         }
     }
 }

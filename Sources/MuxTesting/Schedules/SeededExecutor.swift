@@ -466,7 +466,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
 extension SeededExecutor: JobSchedule {
     package func runBetweenJobs(_ action: @escaping @Sendable () -> Void) { self.take(.action(action)) }
 
-    package func beginsAtOnce() -> Bool {
+    package func decideToBeginAtOnce() -> Bool {
         let place = Self.place
         // On another thread, the result is `false`, because the seed does not determine the time of this
         // call.

@@ -12,8 +12,8 @@ struct RetryStateMachineTests {
         _ policy: RetryPolicy = .fixed(.seconds(60), jitter: .none)
     ) throws -> (RetryStateMachine, RetryStateMachine.Wait) {
         var machine = RetryStateMachine(policy)
-        #expect(machine.started(at: self.at(0)) == true)
-        guard case .wait(let wait) = machine.failed(verdict, at: self.at(0), random: 0.5) else {
+        #expect(machine.start(at: self.at(0)) == true)
+        guard case .wait(let wait) = machine.recordFailure(verdict, at: self.at(0), random: 0.5) else {
             throw Flaky()
         }
         return (machine, wait)
@@ -22,64 +22,67 @@ struct RetryStateMachineTests {
     @Test func `E01 a started machine does not start again`() {
         var machine = RetryStateMachine(.web)
 
-        #expect(machine.started(at: self.at(5)) == true)
-        #expect(machine.started(at: self.at(6)) == false)
+        #expect(machine.start(at: self.at(5)) == true)
+        #expect(machine.start(at: self.at(6)) == false)
         #expect(machine.elapsed(at: self.at(7)) == .seconds(2))
         #expect(machine.elapsed(at: self.at(4)) == .zero, "time never goes back")
     }
 
     @Test func `E01 events that do not match the state are ignored`() throws {
         var fresh = RetryStateMachine(.web)
-        #expect(fresh.failed(.retry(retryAfter: nil), at: self.at(0), random: 0) == .ignore)
-        #expect(fresh.woken(0, by: .time, at: self.at(0), random: 0) == .ignore(.unstarted))
-        #expect(fresh.demanded(at: self.at(0)) == .ignore(.unstarted))
-        #expect(fresh.rescheduled(.zero, at: self.at(0)) == .ignore(.unstarted))
-        #expect(fresh.ended() == .nothing)
-        #expect(fresh.started(at: self.at(0)) == false)
+        #expect(fresh.recordFailure(.retry(retryAfter: nil), at: self.at(0), random: 0) == .ignore)
+        #expect(fresh.endWait(0, by: .time, at: self.at(0), random: 0) == .ignore(.unstarted))
+        #expect(fresh.demandAttempt(at: self.at(0)) == .ignore(.unstarted))
+        #expect(fresh.reschedule(.zero, at: self.at(0)) == .ignore(.unstarted))
+        #expect(fresh.end() == .nothing)
+        #expect(fresh.start(at: self.at(0)) == false)
 
         var (machine, wait) = try self.waiting()
-        #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
-        #expect(machine.woken(wait.id + 1, by: .time, at: self.at(60), random: 0) == .ignore(.waiting))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .attempt(1))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore(.running))
-        #expect(machine.demanded(at: self.at(60)) == .ignore(.running))
-        #expect(machine.ended() == .nothing)
-        #expect(machine.ended() == .ignore)
-        #expect(machine.failed(.never, at: self.at(0), random: 0) == .ignore)
-        #expect(machine.demanded(at: self.at(60)) == .ignore(.finished))
+        #expect(machine.recordFailure(.never, at: self.at(0), random: 0) == .ignore)
+        #expect(machine.endWait(wait.id + 1, by: .time, at: self.at(60), random: 0) == .ignore(.waiting))
+        #expect(machine.endWait(wait.id, by: .time, at: self.at(60), random: 0) == .attempt(1))
+        #expect(machine.endWait(wait.id, by: .time, at: self.at(60), random: 0) == .ignore(.running))
+        #expect(machine.demandAttempt(at: self.at(60)) == .ignore(.running))
+        #expect(machine.end() == .nothing)
+        #expect(machine.end() == .ignore)
+        #expect(machine.recordFailure(.never, at: self.at(0), random: 0) == .ignore)
+        #expect(machine.demandAttempt(at: self.at(60)) == .ignore(.finished))
     }
 
     @Test func `F09 a demand ends a wait despite the server's Retry-After`() throws {
         var (machine, wait) = try self.waiting(.retry(retryAfter: .seconds(200)))
 
-        #expect(machine.demanded(at: self.at(1)) == .attempt(1))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(60), random: 0) == .ignore(.running), "that wait is over")
+        #expect(machine.demandAttempt(at: self.at(1)) == .attempt(1))
+        #expect(
+            machine.endWait(wait.id, by: .time, at: self.at(60), random: 0) == .ignore(.running),
+            "that wait is over"
+        )
     }
 
     @Test func `F10 another wait replaces the current wait`() throws {
         var (machine, wait) = try self.waiting()
 
-        guard case .wait(let next) = machine.rescheduled(.seconds(2), at: self.at(10)) else {
+        guard case .wait(let next) = machine.reschedule(.seconds(2), at: self.at(10)) else {
             Issue.record("no wait")
             return
         }
 
         #expect(next.deadline == self.at(12))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(12), random: 0) == .ignore(.waiting))
-        #expect(machine.woken(next.id, by: .time, at: self.at(12), random: 0) == .attempt(1))
+        #expect(machine.endWait(wait.id, by: .time, at: self.at(12), random: 0) == .ignore(.waiting))
+        #expect(machine.endWait(next.id, by: .time, at: self.at(12), random: 0) == .attempt(1))
     }
 
     @Test func `F11 a wait without a deadline ends only with a wake-up`() throws {
         var (machine, wait) = try self.waiting(.whenWoken)
         #expect(wait.deadline == nil)
 
-        guard case .wait(let next) = machine.woken(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
+        guard case .wait(let next) = machine.endWait(wait.id, by: .signal, at: self.at(500), random: 0.5) else {
             Issue.record("no settling")
             return
         }
 
         #expect(next.deadline == self.at(500).advanced(by: .milliseconds(1_500)))
-        #expect(machine.woken(next.id, by: .time, at: self.at(502), random: 0.5) == .attempt(1))
+        #expect(machine.endWait(next.id, by: .time, at: self.at(502), random: 0.5) == .attempt(1))
     }
 
     @Test func `E01 a wake-up after the maximum duration ends the retries`() throws {
@@ -87,7 +90,7 @@ struct RetryStateMachineTests {
         policy.maximumDuration = .seconds(100)
         var (machine, wait) = try self.waiting(.whenWoken, policy)
 
-        #expect(machine.woken(wait.id, by: .signal, at: self.at(101), random: 0) == .stop(.timeExhausted))
+        #expect(machine.endWait(wait.id, by: .signal, at: self.at(101), random: 0) == .stop(.timeExhausted))
         #expect(machine.phase == .finished)
     }
 
@@ -115,7 +118,7 @@ struct RetryStateMachineTests {
             let before = machine.phase
             switch Int.random(in: 0..<10, using: &generator) {
             case 0:
-                if machine.started(at: now) {
+                if machine.start(at: now) {
                     attempts += 1
                     firstStart = now.duration(since: self.at(0))
                 }
@@ -125,7 +128,7 @@ struct RetryStateMachineTests {
                     RetryStateMachine.Verdict.never, .retry(retryAfter: after), .retry(retryAfter: after),
                     .after(.seconds(3)), .whenWoken,
                 ])
-                switch machine.failed(verdict, at: now, random: random) {
+                switch machine.recordFailure(verdict, at: now, random: random) {
                 case .ignore: #expect(before != .running)
                 case .stop: isOver = true
                 case .wait(let next):
@@ -138,7 +141,7 @@ struct RetryStateMachineTests {
             case 5...7:
                 let wake = pick([RetryStateMachine.Wake.time, .signal, .demand])
                 if wake == .time, let end = wait?.end { now = max(now, end) }
-                switch machine.woken(wait?.id ?? 99, by: wake, at: now, random: random) {
+                switch machine.endWait(wait?.id ?? 99, by: wake, at: now, random: random) {
                 case .ignore: break
                 case .stop: isOver = true
                 case .wait(let next):
@@ -152,8 +155,8 @@ struct RetryStateMachineTests {
             case 8:
                 let action = pick(
                     [
-                        { $0.demanded(at: now) }, { $0.rescheduled(nil, at: now) },
-                        { $0.rescheduled(.seconds(20), at: now) },
+                        { $0.demandAttempt(at: now) }, { $0.reschedule(nil, at: now) },
+                        { $0.reschedule(.seconds(20), at: now) },
                     ] as [(inout RetryStateMachine) -> RetryStateMachine.WaitAction]
                 )(&machine)
                 switch action {
@@ -164,7 +167,7 @@ struct RetryStateMachineTests {
                 }
             default:
                 if Int.random(in: 0..<8, using: &generator) == 0 {
-                    _ = machine.ended()
+                    _ = machine.end()
                     isOver = true
                 }
             }
@@ -187,7 +190,7 @@ struct RetryStateMachineTests {
         policy.maximumDuration = .seconds(100)
         change(&policy)
         var machine = RetryStateMachine(policy)
-        _ = machine.started(at: self.at(0))
+        _ = machine.start(at: self.at(0))
         return machine
     }
 
@@ -198,70 +201,72 @@ struct RetryStateMachineTests {
 
     @Test func `CO-37 a wait for a wake-up ends at the limit`() throws {
         var machine = self.limited()
-        let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+        let wait = try self.wait(machine.recordFailure(.whenWoken, at: self.at(10), random: 0))
 
         #expect(wait.deadline == nil)
         #expect(wait.end == self.at(100))
-        #expect(machine.woken(wait.id, by: .time, at: self.at(100), random: 0) == .stop(.timeExhausted))
+        #expect(machine.endWait(wait.id, by: .time, at: self.at(100), random: 0) == .stop(.timeExhausted))
         #expect(machine.phase == .finished)
     }
 
     @Test func `CO-37 a time that serves as a wake-up begins an attempt before the limit`() throws {
         var machine = self.limited()
-        let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+        let wait = try self.wait(machine.recordFailure(.whenWoken, at: self.at(10), random: 0))
 
-        #expect(machine.woken(wait.id, by: .time, at: self.at(99), random: 0) == .attempt(1))
+        #expect(machine.endWait(wait.id, by: .time, at: self.at(99), random: 0) == .attempt(1))
     }
 
     @Test(arguments: [0, 0.5, 1])
     func `CO-37 a wake-up one second before the limit begins an attempt`(random: Double) throws {
         var machine = self.limited()
-        let wait = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
+        let wait = try self.wait(machine.recordFailure(.whenWoken, at: self.at(10), random: 0))
 
-        switch machine.woken(wait.id, by: .signal, at: self.at(99), random: random) {
+        switch machine.endWait(wait.id, by: .signal, at: self.at(99), random: random) {
         case .attempt(let index): #expect(index == 1 && random == 0)
         case .wait(let next):
             let deadline = try #require(next.deadline)
             #expect(deadline < self.at(100))
-            #expect(machine.woken(next.id, by: .time, at: deadline, random: random) == .attempt(1))
+            #expect(machine.endWait(next.id, by: .time, at: deadline, random: random) == .attempt(1))
         case .ignore, .stop: Issue.record("no attempt")
         }
     }
 
     @Test func `CO-37 a demand after the limit or a wait beyond the limit ends the retries`() throws {
         var machine = self.limited()
-        _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
-        #expect(machine.demanded(at: self.at(101)) == .stop(.timeExhausted))
-        #expect(machine.demanded(at: self.at(101)) == .ignore(.finished))
+        _ = try self.wait(machine.recordFailure(.whenWoken, at: self.at(10), random: 0))
+        #expect(machine.demandAttempt(at: self.at(101)) == .stop(.timeExhausted))
+        #expect(machine.demandAttempt(at: self.at(101)) == .ignore(.finished))
 
         machine = self.limited()
-        _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
-        #expect(machine.rescheduled(.seconds(91), at: self.at(10)) == .stop(.timeExhausted))
+        _ = try self.wait(machine.recordFailure(.whenWoken, at: self.at(10), random: 0))
+        #expect(machine.reschedule(.seconds(91), at: self.at(10)) == .stop(.timeExhausted))
         #expect(machine.phase == .finished)
 
         machine = self.limited()
-        _ = try self.wait(machine.failed(.whenWoken, at: self.at(10), random: 0))
-        guard case .wait(let parked) = machine.rescheduled(nil, at: self.at(20)) else { throw Flaky() }
+        _ = try self.wait(machine.recordFailure(.whenWoken, at: self.at(10), random: 0))
+        guard case .wait(let parked) = machine.reschedule(nil, at: self.at(20)) else { throw Flaky() }
         #expect(parked.end == self.at(100))
     }
 
     @Test(arguments: [0, 0.5, 1])
     func `CO-37 a random delay is drawn from the remaining time, once`(random: Double) throws {
         var machine = self.limited()
-        let first = try self.wait(machine.failed(.retry(retryAfter: nil), at: self.at(70), random: random))
+        let first = try self.wait(machine.recordFailure(.retry(retryAfter: nil), at: self.at(70), random: random))
         let deadline = try #require(first.deadline)
         #expect(deadline < self.at(100))
-        #expect(machine.woken(first.id, by: .time, at: deadline, random: random) == .attempt(1))
+        #expect(machine.endWait(first.id, by: .time, at: deadline, random: random) == .attempt(1))
 
-        #expect(machine.failed(.retry(retryAfter: nil), at: deadline, random: 0) == .stop(.timeExhausted))
+        #expect(machine.recordFailure(.retry(retryAfter: nil), at: deadline, random: 0) == .stop(.timeExhausted))
     }
 
     @Test func `CO-37 a delay that cannot be shorter than the remaining time ends the retries`() {
         for jitter in [RetryPolicy.Jitter.none, .equal] {
             var machine = self.limited { $0.jitter = jitter }
-            #expect(machine.failed(.retry(retryAfter: nil), at: self.at(75), random: 0) == .stop(.timeExhausted))
+            #expect(machine.recordFailure(.retry(retryAfter: nil), at: self.at(75), random: 0) == .stop(.timeExhausted))
         }
         var machine = self.limited()
-        #expect(machine.failed(.retry(retryAfter: .seconds(31)), at: self.at(70), random: 0) == .stop(.timeExhausted))
+        #expect(
+            machine.recordFailure(.retry(retryAfter: .seconds(31)), at: self.at(70), random: 0) == .stop(.timeExhausted)
+        )
     }
 }
