@@ -11,8 +11,8 @@ final class ClaimWait: Sendable {
     private let state = Locked(State())
     private let stopHearing = Locked<(@Sendable () -> Void)?>(nil)
 
-    /// The number of claims that, by report of the store, ended without an entry
-    /// (``MuxShared/Change/released(_:)``).
+    /// The number of reports that a claim ended without an entry (``MuxShared/Change/released(_:)``), since
+    /// the creation of the object.
     var failureCount: Int { self.state.withLock { $0.failureCount } }
 
     init(_ name: MuxStoreKey, _ ends: Broadcast<MuxStoreKey, Bool>) {
@@ -30,9 +30,9 @@ final class ClaimWait: Sendable {
         next.give(())
     }
 
-    /// Discards the ends of claims that were reported so far.
+    /// Discards the reports so far, apart from ``failureCount``.
     ///
-    /// To be called before a claim: the store's reply to the claim already reflects these ends.
+    /// To be called before a claim: the store's reply to the claim already reflects the reported changes.
     func discardReports() { self.state.withLock { $0.next = FirstValue() } }
 
     /// Waits for a report that a claim may have ended since the last call of ``discardReports()``.

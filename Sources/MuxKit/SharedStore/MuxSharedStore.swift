@@ -3,8 +3,8 @@ public import Foundation
 /// A store of entries that several machines share.
 ///
 /// The store also decides which machine fetches an entry. With an engine such as Valkey behind this protocol,
-/// all machines use one cache: one fetch for each name, and one invalidation for all machines. A repository
-/// uses the store in place of a disk:
+/// all machines use one cache: as a rule, one machine fetches an entry for all machines, and one invalidation
+/// reaches all machines. A repository uses the store in place of a disk:
 ///
 /// ```swift
 /// let repository = MuxRepository(sharedStore: store)
@@ -22,7 +22,7 @@ public import Foundation
 /// ended claim: a machine that was suspended in the meantime cannot write, and no clocks are compared. A
 /// store may grant a claim to another machine when the holder's connection has ended.
 ///
-/// **Failures.** Every member except ``changes()`` may throw, and a call that throws may have taken effect:
+/// **Failures.** Every member except ``changes()`` may throw. A call that throws may have taken effect:
 ///
 /// - If the reply to a claim is lost, the claim ends after its duration.
 /// - A put with an error may have stored the entry, which is then as valid as any other entry.
@@ -31,11 +31,11 @@ public import Foundation
 ///
 /// The caller limits the duration of each call.
 ///
-/// After a connectivity failure (``ConnectivityError``), such as a lost connection or a refused password, a
-/// repository works without the store for a ``MuxShared/Policy/pause``. Any other error, such as the refusal
-/// of a large value, concerns only the entry or scope of the call. An error that conforms to
-/// ``MuxShared/Failure`` gives events a reason; a refusal must then set
-/// ``ConnectivityError/isConnectivityFailure`` to `false`.
+/// After a connectivity failure (``SilenceableError/isSilenceable(_:)``), such as a lost connection or a
+/// refused password, and after a call beyond the time limit, a repository works without the store for a
+/// ``MuxShared/Policy/pause``. Any other error, such as the refusal of a large value, concerns only the entry
+/// or scope of the call. An error that conforms to ``MuxShared/Failure`` gives events a reason; a refusal
+/// must then set ``ConnectivityError/isConnectivityFailure`` to `false`.
 ///
 /// **Concurrent calls.** Members may be called at any time from any task. Each call takes effect at one point
 /// in time between the call and the return.
@@ -51,10 +51,10 @@ public protocol MuxSharedStore: Sendable {
     ///
     /// - Parameters:
     ///   - name: The entry's name.
-    ///   - maximumAge: The maximum age of a fresh entry, limited by the entry's time to live; `nil` for the
-    ///     time to live. With zero, no entry is fresh.
-    ///   - digest: The digest of the caller's payload; the store omits an equal payload from the returned
-    ///     entry.
+    ///   - maximumAge: The age from which an entry is not fresh, at most the entry's time to live; `nil` for
+    ///     the time to live. With zero, no entry is fresh.
+    ///   - digest: The digest of the caller's payload, or `nil`; the store omits an equal payload from the
+    ///     returned entry.
     ///   - duration: The maximum duration of the claim.
     /// - Returns: A fresh entry, the granted claim, or the remaining duration of another claim. A store may
     ///   delete an entry after its time to live.
@@ -235,9 +235,9 @@ public enum MuxShared: Sendable {
         /// The caller fetches, and then puts the entry or gives up the claim. The entry here is not fresh
         /// enough, but may be used during the fetch.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
-        /// Another claim is valid, for at most this duration. The caller repeats the claim after a reported
-        /// ``MuxShared/Change`` of the entry, or after the duration, at most the ``MuxShared/Policy/budget``.
-        /// The entry here is not fresh enough.
+        /// Another claim is valid, for at most this duration. A caller that waits repeats the claim after a
+        /// reported ``MuxShared/Change`` of the entry, or after the duration, but at most after the
+        /// ``MuxShared/Policy/budget``. The entry here is not fresh enough.
         case taken(for: Duration, MuxShared.Entry?)
     }
 
@@ -261,8 +261,8 @@ public enum MuxShared: Sendable {
         /// The maximum wait of a request for the store, for all calls together, apart from the wait for
         /// another machine's fetch; by default 250 milliseconds.
         ///
-        /// After a connectivity failure or the end of the budget, requests do not call the store for a
-        /// ``pause``. During the pause, fetched values are kept in memory only.
+        /// After a connectivity failure, or a call that the end of the budget interrupts, requests do not
+        /// call the store for a ``pause``. During the pause, fetched values are kept in memory only.
         public var budget: Duration
 
         /// The maximum wait of a request for another machine's fetch, before the request itself fetches.

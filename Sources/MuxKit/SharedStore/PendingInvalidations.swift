@@ -121,7 +121,7 @@ package struct PendingInvalidations: Sendable {
 
     /// Marks a scope as refused by the store, unless the scope was added again.
     ///
-    /// - Returns: Whether this call has marked the scope as refused.
+    /// - Returns: Whether the scope is newly refused; `false` after a repeated refusal.
     package mutating func refused(_ request: Request) -> Bool {
         guard self.numbers[request.scope] == request.number else { return false }
         self.lastNumber += 1

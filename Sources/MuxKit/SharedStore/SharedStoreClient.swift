@@ -9,6 +9,7 @@ package final class SharedStoreClient: Sendable {
     private struct State: Sendable {
         var breaker: CircuitBreaker
         var pending = PendingInvalidations()
+        /// Whether the task of ``sendInvalidationsLater()`` is running.
         var isResending = false
         /// The reason of the current outage; `nil` without an outage.
         var outage: MuxEvent.Reason?
@@ -102,7 +103,7 @@ package final class SharedStoreClient: Sendable {
         self.background("mux.shared-check") { [weak self] in _ = await self?.outage() }
     }
 
-    /// Closes the breaker, ends the outage, and sends the pending invalidations: the store is reachable.
+    /// Closes the breaker, ends the outage, and starts to send the pending invalidations.
     private func storeBecameReachable() {
         self.state.withLock { $0.breaker.answered() }
         self.report(nil)
@@ -182,8 +183,8 @@ package final class SharedStoreClient: Sendable {
     ///   - duration: The maximum duration of the claim.
     ///   - limit: The maximum wait for the store.
     ///   - refused: Receives the reason if the store refuses the claim.
-    /// - Returns: The reply of the store; `nil` after a failure or a refusal, or without a reply within
-    ///   `limit`.
+    /// - Returns: The reply of the store to the claim; `nil` without such a reply, such as after a failure, a
+    ///   refusal or the end of `limit`.
     func claim(
         _ name: MuxShared.Name,
         maximumAge: Duration?,
@@ -216,7 +217,7 @@ package final class SharedStoreClient: Sendable {
         case refused(MuxEvent.Reason)
     }
 
-    /// Puts an entry; after a failure, gives up the claim.
+    /// Puts an entry; after a failure or a refusal, gives up the claim.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket, within limit: Duration) async -> PutOutcome {
         do {
             guard limit > .zero else { throw MuxError.sharedStoreUnavailable }
@@ -233,8 +234,8 @@ package final class SharedStoreClient: Sendable {
 
     /// Ends a claim without an entry, in a separate task.
     ///
-    /// Other machines may wait for the claim: the call is sent even if the breaker is open, and is repeated
-    /// after failures for up to a minute.
+    /// Other machines may wait for the end of the claim. So the client sends the call even if the breaker is
+    /// open, and repeats the call after errors for up to a minute.
     func giveUp(_ ticket: MuxShared.Ticket) {
         let loop = self.patientLoop(for: .seconds(60))
         let (store, time, spawn, budget) = (self.store, self.time, self.spawn, self.policy.budget)
@@ -301,8 +302,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Closes the breaker after a reply; after failures, also ends the outage and sends pending
-    /// invalidations.
+    /// Closes the breaker after a reply; after failures, also as ``storeBecameReachable()``.
     private func replied() {
         let wasAway = self.state.withLock { state in
             defer { state.breaker.answered() }
@@ -322,11 +322,13 @@ package final class SharedStoreClient: Sendable {
     /// Sends the pending invalidations that concern a name, before a call whose reply must not contain an
     /// invalidated entry.
     ///
+    /// The function does not repeat a failed invalidation: the caller of ``addInvalidations(of:)`` also
+    /// starts the task of ``sendInvalidationsLater()``, or waits for the confirmation.
+    ///
     /// - Parameters:
     ///   - name: The name.
     ///   - limit: The maximum wait.
-    /// - Returns: The rest of `limit`; `nil` without a rest, and after a failure. After a failure, the task
-    ///   of ``sendInvalidationsLater()`` repeats the invalidations.
+    /// - Returns: The rest of `limit`; `nil` without a rest, and after a failure.
     private func confirmInvalidations(concerning name: MuxShared.Name, within limit: Duration) async -> Duration? {
         let start = self.time.now
         let scopes = [.entry(name.key)] + name.scopes
@@ -363,6 +365,9 @@ package final class SharedStoreClient: Sendable {
     ///
     /// Only one task sends at a time: a scope that is sent twice would end claims that were granted in
     /// between.
+    ///
+    /// - Throws: The failure, or ``MuxError/sharedStoreUnavailable`` if the store has refused a scope of
+    ///   `first`.
     private func sendPending(first: [MuxShared.Scope]? = nil) async throws {
         try await self.sending.run {
             var refusalCount = 0
@@ -375,6 +380,8 @@ package final class SharedStoreClient: Sendable {
     }
 
     /// Sends a batch; sends a refused batch again in halves, down to the refused scopes.
+    ///
+    /// - Throws: The failure, or ``MuxError/sharedStoreUnavailable`` after the 16th refused scope.
     private func send(_ batch: ArraySlice<PendingInvalidations.Request>, _ refusalCount: inout Int) async throws {
         do {
             let scopes = batch.map(\.scope)
