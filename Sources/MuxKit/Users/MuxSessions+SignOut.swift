@@ -16,8 +16,8 @@ extension MuxSessions {
     /// - Returns: The failure of the shared store. This machine always ends the session, and repeats the call
     ///   to the store until the store has confirmed the sign-out.
     /// - Complexity: O(*n*) in the number of the user's values in memory, and of all running fetches, keys
-    ///   with consumers of states and keys with changes; O(1) in the store. Another machine searches all keys
-    ///   in memory if `UserID` is neither a `LosslessStringConvertible` nor a `UUID`.
+    ///   with consumers of states and keys with changes; O(1) in the store. Another machine that cannot make
+    ///   the `UserID` from a text (as a `LosslessStringConvertible` or `UUID`) searches all keys in memory.
     @discardableResult
     public func signOut(_ user: UserID) async -> MuxRepository.ClearReport {
         guard let sharedStore = self.repository.sharedStore else {

@@ -17,21 +17,22 @@ import Synchronization
 /// ``MuxRepository``, for its session. A ``MuxSessions`` manages the sessions of all users: the tokens are
 /// values of a map, and the keys of the map are the users.
 ///
-/// **Concurrent calls.** All calls that need a user's token wait for the same update; users do not wait for
-/// each other. If a token is set during an update, the update runs to its end, and a second update may run at
-/// the same time.
+/// **Concurrent calls.** All calls of a user without a usable token wait for the same update; users do not
+/// wait for each other. If a token is set during an update, the update runs to its end, and a second update
+/// may run at the same time.
 ///
 /// **Cancellation.** A caller that is cancelled during the wait for a token throws `CancellationError` at
 /// once. With the policy ``MuxPolicy/tokens`` the update continues. A sign-out cancels the user's update.
 ///
 /// **After a failure.** If a renewal fails, the current token is used until its end. Without a usable token,
-/// all calls that wait for the update throw its error, and the next call starts another update. A refused
-/// update (``UpdateResult/updateFailed``) is remembered for one minute: in that minute, calls that need an
-/// update throw ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is signed out.
+/// all calls that wait for the update throw its error, and the next call starts another update, unless
+/// ``MuxPolicy/remembersFailure`` remembers the error. A refused update (``UpdateResult/updateFailed``) is
+/// remembered for one minute: in that minute, calls that need an update throw
+/// ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is signed out.
 ///
 /// **In memory.** ``MuxPolicy/maximumCount`` limits the number of tokens, and the policy of a map limits its
-/// values; tokens and values of idle users are evicted first. So an update must be able to make a token
-/// without a previous token.
+/// values; tokens and values with few uses are evicted. So an update must be able to make a token without a
+/// previous token.
 ///
 /// **Sign-outs.** ``signOut(_:)`` ends the session of one user, and ``MuxRepository/clearAll()`` ends the
 /// sessions of all users.
@@ -74,12 +75,12 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
         var name: String { self.policy.name ?? "\(Token.self)" }
 
-        /// The time between the renewal and the end of a token with a known end.
+        /// The longest time between the renewal and the end of a token with a known end.
         var leeway: Duration { self.policy.refreshAhead ?? .zero }
 
         /// The policy of the token map.
         ///
-        /// A token is fresh until its renewal time, and then stale until its end.
+        /// A token with a known end is fresh until its renewal time, and then stale until its end.
         var mapPolicy: MuxPolicy {
             let policy = self.policy
             var own = policy
@@ -126,8 +127,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             return Fetched(
                 grant,
                 timeToLive: timeToLive,
-                // A token that seems to have ended is renewed first, and used if the renewal fails: the wall
-                // clock may be wrong.
+                // A token that seems to have ended is renewed first, and used if the renewal fails without a
+                // refusal: the wall clock may be wrong.
                 staleWhileRevalidate: lifetime > .zero ? rest : .zero,
                 staleIfError: rest
             )
@@ -147,8 +148,9 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///     - The policy's limits for stale values and ``MuxPolicy/isSilenceable`` have no effect.
     ///     - Two ``MuxSessions`` with the same repository or the same shared store need different names
     ///       (``MuxPolicy/name``); the default name is the type of the token.
-    ///   - repository: The repository whose sign-outs end the sessions. With a ``MuxSharedStore`` values are
-    ///     shared with other machines, and tokens are not. No token and no value is written to disk.
+    ///   - repository: The repository whose sign-outs end the sessions. With a ``MuxSharedStore``, values of
+    ///     maps with a `cacheKey` are shared with other machines; tokens are not shared. No token and no value
+    ///     is written to disk.
     ///   - update: Makes a token for a user. The second argument is the token to replace; `nil` without a
     ///     token in memory.
     public init(
@@ -199,7 +201,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - user: The user.
-    ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
+    ///   - task: Does the work, on the caller's executor. A thrown error that reports a bad dependency
+    ///     (``BadDependencyError``) is a refusal, too.
     /// - Returns: The output of the task, even if the user's session has ended in the meantime.
     /// - Throws: One of these errors:
     ///   - The error of the task or of the update.
@@ -210,7 +213,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - ``MuxError/sessionEnded`` if the user's session ended while the call waited, or before the task
     ///     refused the token.
     ///   - ``MuxError/unusableKey`` if `user` is not equal to itself.
-    ///   - ``MuxError/timedOut(after:)``, or `CancellationError`.
+    ///   - Another ``MuxError`` of a request, such as ``MuxError/timedOut(after:)``, or `CancellationError`.
     /// - Complexity: O(1), without an additional suspension, if a fresh token is in memory.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ user: UserID,
@@ -286,9 +289,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 
     /// Handles the refusal of a token by a task.
     ///
-    /// If the refused token is still in memory, the next request starts an update. If another token has
-    /// replaced the refused token, no update starts. A running update continues, because the update makes a
-    /// newer token.
+    /// Unless another token has replaced the refused token, the next request starts an update. A running
+    /// update continues, because the update makes a newer token.
     ///
     /// - Throws: ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the call must not try again.
     private func handleRefusal(of grant: Grant, by user: ExactKey<UserID>, _ call: inout Call) throws {
@@ -327,7 +329,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         }
     }
 
-    /// The user's token in memory, fresh or stale; `nil` without a token, or if a task has refused the token.
+    /// The user's token in memory, even after its end; `nil` without a token, or if a task has refused the
+    /// token.
     ///
     /// - Parameter user: The user.
     /// - Returns: The token.
@@ -339,8 +342,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///
     /// A running update cannot overwrite the token. Calls that wait for the running update use the update's
     /// token, or `token` if the update fails. A token that seems to have ended is renewed first, and used if
-    /// the renewal fails, because the wall clock may be wrong. Other machines do not get the token: if
-    /// another machine may have a token of an earlier session, sign out first.
+    /// the renewal fails without a refusal, because the wall clock may be wrong. Other machines do not get
+    /// the token: if another machine may have a token of an earlier session, sign out first.
     ///
     /// - Parameters:
     ///   - token: The token.
@@ -437,7 +440,8 @@ extension MuxPolicy {
     /// The policy of token fetches of a ``MuxSessions``.
     ///
     /// - A token without a known end is used until a task refuses the token. A call in the last 30 seconds
-    ///   before the end of another token starts a renewal.
+    ///   before the end of another token starts a renewal; for a new token, not before half its lifetime has
+    ///   passed.
     /// - An update continues after the cancellation of all its callers.
     /// - At most 100,000 tokens are in memory.
     public static let tokens = MuxPolicy(
