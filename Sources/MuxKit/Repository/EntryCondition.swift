@@ -37,10 +37,10 @@ package final class EntryCondition: Sendable {
         self.checked.load(ordering: .relaxed) == self.log.number.load(ordering: .relaxed)
     }
 
-    /// Whether no tag of the entry has changed since the fetch.
+    /// Whether no change of a tag of the entry came after ``number``.
     @inlinable var holds: Bool { self.wasChecked || self.effect().effect == .none }
 
-    /// The effect of all changes since the fetch, and the number of the last change of any tag.
+    /// The effect of all changes after ``number``, and the number of the last change of any tag.
     @usableFromInline
     package func effect() -> (effect: Effect, number: UInt64) {
         let (effect, number) = self.log.effect(on: self)

@@ -14,12 +14,12 @@ extension MuxRepository {
         /// and one for a refresh of all entries of a map.
         public var refreshed = 0
 
-        /// Entries that could not be encoded or written, were too large, whose previous entry on disk could
-        /// not be read, were evicted for newer entries of the same save (``MuxStoreError/noRoom``), or
-        /// belonged to a session that another process ended during the save (``MuxError/sessionEnded``).
+        /// Entries that the save could not write or keep on disk, each with the error.
         ///
-        /// Unless their session ended, these entries stay in memory until an eviction, and the next save
-        /// tries again.
+        /// Examples are an entry that cannot be encoded, an entry that newer entries of the same save evicted
+        /// (``MuxStoreError/noRoom``), and an entry of a session that ended during the save
+        /// (``MuxError/sessionEnded``). Unless the session ended, the entry stays in memory until an
+        /// eviction, and the next save tries again.
         public var failed: [Failure] = []
 
         /// Entries with a newer value on disk, from another process or from another multiplexer with the same
@@ -28,14 +28,14 @@ extension MuxRepository {
         /// The value in memory is removed; the next request reads the newer value.
         public var superseded: [MuxStoreKey] = []
 
-        /// Failures of earlier removals, refreshes and sign-outs that the save tried to complete on disk, and
-        /// the error of a refused save.
+        /// Failures of other work of the save, such as the completion of an earlier removal, refresh or
+        /// sign-out on disk; and the error of a refused save.
         ///
         /// The next save tries again, unless a removal can never succeed.
         public var repairFailures: [any Error] = []
 
-        /// Entries without a result: the time limit passed before the write, the entry changed during the
-        /// save, or a newer entry with the same name could not be written.
+        /// Entries without a result, such as after the time limit, or after a change of the entry during the
+        /// save.
         ///
         /// After the time limit, a running write continues. The next save writes the entries that are still
         /// unsaved.
@@ -44,7 +44,8 @@ extension MuxRepository {
         /// The number of ``leftOverNames``.
         public var leftOver: Int { self.leftOverNames.count }
 
-        /// The number of values that were evicted without a save since the previous report.
+        /// The number of values of the save's multiplexers that were evicted unsaved since the previous
+        /// report.
         ///
         /// A map keeps its limits (``MuxPolicy/maximumCount``, ``MuxPolicy/maximumCost``) even if the disk
         /// cannot be written. An observer gets an event for each value: ``MuxEvent/Kind/evictedUnsaved``.
@@ -60,11 +61,12 @@ extension MuxRepository {
     public struct ClearReport: Sendable {
         /// Failures on disk, or in the shared store of several machines.
         ///
-        /// Memory is cleared nevertheless, this process does not read the remaining files, and the next save
-        /// or sign-out tries again. The repository repeats an invalidation until the shared store confirms
-        /// the invalidation. Only a refused sign-out has no effect: an outbox refuses the sign-out because of
-        /// unsent changes (`MuxOutboxError.changesPending`), a store calls the sign-out during another
-        /// sign-out, or the wait for earlier operations would deadlock (``MuxError/calledFromStore``).
+        /// Memory is cleared nevertheless, and this process does not read the remaining entries. The next
+        /// save repeats the removal of entries, unless the removal can never succeed; the repository repeats
+        /// an invalidation until the shared store confirms the invalidation. Only a refused sign-out has no
+        /// effect: an outbox refuses the sign-out (`MuxOutboxError`), a store calls the sign-out during
+        /// another sign-out, or the wait for earlier operations would deadlock
+        /// (``MuxError/calledFromStore``).
         public var failures: [any Error] = []
 
         /// The number of unsent changes of outboxes (`MuxOutbox`) that a sign-out dropped.
@@ -92,17 +94,17 @@ extension MuxRepository {
         /// ``MuxPolicy/maximumCost`` because unsaved values cannot be evicted.
         case explicit
 
-        /// At a call, and on Apple platforms when the app enters the background or ends, or a Mac app becomes
-        /// inactive.
+        /// At a call, and on Apple platforms when the system announces that the app enters the background or
+        /// ends, or that a Mac app becomes inactive.
         ///
-        /// The repository asks the system for background time, and delays the end of an app by at most four
-        /// seconds. On other platforms this policy is the same as ``explicit``.
+        /// Except on macOS, the repository asks the system for background time. The repository delays the end
+        /// of an app by at most four seconds. On other platforms this policy is the same as ``explicit``.
         case enteringBackground
 
         /// Automatically, the delay `debounce` after the first unsaved value; the save includes all values
         /// that arrive in the meantime.
         ///
-        /// On Apple platforms, the repository also saves at once when the app enters the background. A failed
+        /// On Apple platforms, the repository also saves at once as with ``enteringBackground``. A failed
         /// save is repeated after the next change, or at a call. The repository retains a multiplexer with
         /// unsaved values until the save, and at most 1,024 such multiplexers after a failed save.
         case afterFetch(debounce: Duration)
@@ -142,10 +144,10 @@ extension MuxRepository {
         /// Requests that returned a stale value, from any source.
         public var staleServed = 0
 
-        /// Fetched values that were not kept.
+        /// Fetched values that were not kept because of an event during the fetch.
         ///
-        /// A fence (see ``Multiplexer``) or a change of the value's tags occurred during the fetch, the fetch
-        /// took longer than ``MuxPolicy/fetchTimeout``, or another machine stored a newer value.
+        /// Examples are a fence (see ``Multiplexer``), a change of the value's tags, the end of
+        /// ``MuxPolicy/fetchTimeout``, and a newer value of another machine.
         public var fenceDrops = 0
 
         /// Evicted entries.

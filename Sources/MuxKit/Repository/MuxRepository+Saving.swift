@@ -187,8 +187,8 @@ extension MuxRepository {
         for (entry, result) in zip(entries, encoded) {
             switch result {
             case .failure(let error): report.fail([entry], error)
-            // A clear or a sign-out after this check waits for the lane, and so changes the disk after the
-            // save.
+            // A clear after this check waits for the lane, and so changes the disk after the save. A sign-out
+            // may run during the write, and raises the epoch, which is checked below.
             case .success(let stored) where entry.isCurrent(): current.append((entry, stored))
             case .success: report.leftOverNames.append(entry.name)
             }
@@ -196,7 +196,8 @@ extension MuxRepository {
         guard !current.isEmpty else { return report }
         let unkept = await self.writeIsolatingFailures(current.map { $0.stored })
         do {
-            // Another process may have signed out in the meantime, and removed the entries.
+            // Another process, or the store itself, may have signed out in the meantime, and removed the
+            // entries.
             guard try await store.sessionEpoch() <= epoch else { throw MuxError.sessionEnded }
         } catch {
             report.fail(current.map { $0.entry }, error)
@@ -217,8 +218,10 @@ extension MuxRepository {
         return report
     }
 
-    /// Writes `entries`, which have different names; an entry that cannot be written does not prevent the
-    /// writes of other entries, unless the store itself fails.
+    /// Writes `entries`, which have different names, by ``isolatingFailures(of:concernsAll:_:)``.
+    ///
+    /// An entry that cannot be written does not prevent the writes of other entries, unless the store itself
+    /// fails.
     ///
     /// - Returns: The errors of the entries that were not written, by name.
     private nonisolated func writeIsolatingFailures(_ entries: [MuxStoredEntry]) async -> [MuxStoreKey: any Error] {

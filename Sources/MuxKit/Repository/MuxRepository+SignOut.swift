@@ -80,7 +80,7 @@ extension MuxRepository {
         return try await self.lane.run { try await self.settleEpoch() }
     }
 
-    /// Runs `operation` after all earlier operations, to its end even if the caller's task is cancelled.
+    /// Runs `operation` as an operation of ``lane``, to its end even if the caller's task is cancelled.
     ///
     /// - Parameters:
     ///   - admitsNested: Whether a call from inside the operation, such as a sign-out by the store, may run
@@ -150,7 +150,7 @@ extension MuxRepository {
         }
     }
 
-    /// Watches for sign-outs of other processes, if the store can report them.
+    /// Watches for sign-outs of other processes, if the store can report such sign-outs.
     private nonisolated func watchSession() {
         guard let watch = self.store.sessionWatch else { return }
         self.sessionWatch.withLock { task in
@@ -270,7 +270,7 @@ extension MuxRepository {
 
     /// Completes a sign-out whose rise of the epoch failed earlier; in the lane.
     ///
-    /// The first call reads the epoch from the store.
+    /// Reads the epoch from the store if this process does not know the epoch yet.
     ///
     /// - Returns: The epoch of the current session.
     /// - Throws: The error if the epoch cannot be read or raised.
@@ -299,18 +299,17 @@ extension MuxRepository {
     ///
     /// The steps, in this order:
     ///
-    /// 1. Runners mark their stored tokens as invalid.
+    /// 1. The stored tokens of runners, and the stored changes of outboxes, become invalid.
     /// 2. The session epoch is raised durably.
     /// 3. Memory is cleared. Waiting requests throw ``MuxError/sessionEnded``, fetches are cancelled, and
     ///    waiting callers of runners throw ``RunnerError/signedOut``.
-    /// 4. All entries in the repository's folder are removed, including entries of multiplexers that this
-    ///    process does not have.
+    /// 4. All entries of the store are removed, including entries of multiplexers that this process does not
+    ///    have.
     /// 5. The stored tokens of runners, and the files of media and caches, are removed.
     /// 6. Values that arrived during these steps are removed.
     /// 7. All entries of a shared store are invalidated on all machines.
     ///
-    /// If the process ends after step 2, the next process reads no entry of the old session and completes the
-    /// removal.
+    /// If the process ends after step 2, the next process reads no data of the old session.
     ///
     /// The sign-out includes every living multiplexer and runner of the repository: registered or not, with a
     /// `cacheKey` or without, and also if it is initialised or used during the sign-out. A sign-in that
@@ -447,6 +446,8 @@ extension MuxRepository {
         for participant in others where participant !== one { participant.cleared(cleared) }
     }
 
+    /// The epoch after `epoch`.
+    ///
     /// - Throws: ``MuxError/tooManySessions`` after the greatest epoch.
     private static func next(after epoch: UInt64) throws -> UInt64 {
         guard epoch < .max else { throw MuxError.tooManySessions }

@@ -19,14 +19,14 @@ extension MuxRepository {
     ///
     /// **Several machines.** With a ``MuxSharedStore``, all other machines remove the values.
     ///
-    /// **Many tags.** If each call has few tags, memory keeps the changes of at least the last 32,768 tags,
-    /// and the disk keeps the changes of at least the last 2,048 tags. The tags on disk have at most 1 MiB in
-    /// total; longer tags reduce their number. A dropped change counts as a change of all tags: all values
-    /// with tags that were fetched before the dropped change are fetched again.
+    /// **Many tags.** If each call has few tags, memory keeps the changes of about the last 32,768 tags or
+    /// more, and the disk keeps the changes of at least the last 2,048 tags. The tags on disk have at most 1
+    /// MiB in total; longer tags reduce the number of tags. A dropped change counts as a change of all tags,
+    /// so older values with other tags may be fetched again, too.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags, and of the
-    ///   keys that a view or a sequence of these multiplexers follows.
+    ///   keys of these multiplexers that have changes, or that a view or a sequence follows.
     public nonisolated func refresh(tags: [String]) {
         guard !tags.isEmpty else { return }
         self.sharedStore?.addInvalidations(of: tags.map { .tag($0) })
@@ -36,12 +36,12 @@ extension MuxRepository {
 
     /// Removes all values with one of the tags, on this machine and on all machines that share the store.
     ///
-    /// As ``refresh(tags:)``, but no request gets the values any more, not even in place of a failed fetch.
-    /// The change is saved at once.
+    /// As ``refresh(tags:)``, but no later request gets the values, not even in place of a failed fetch. The
+    /// change is saved at once.
     ///
     /// Memory releases the values soon after the call. On disk, the bytes of the values stay, unreadable for
-    /// this library, at least until the next save of the key, a clear of the key or map, a sign-out, or an
-    /// eviction.
+    /// this library, until the next save of the key, a clear of the key or map, a sign-out, or an eviction at
+    /// the earliest.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Returns: The failure. This process always removes the values. The next save writes the change again;
@@ -90,7 +90,7 @@ extension MuxRepository {
         }
     }
 
-    /// Releases the values removed by changes of tags; marks all values if there are many changes.
+    /// Releases the values that changes of tags removed; marks all values if the log is full.
     ///
     /// - Returns: Whether more changes have come in the meantime.
     private nonisolated func applyTagChanges() async -> Bool {

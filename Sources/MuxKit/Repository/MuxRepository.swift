@@ -1,7 +1,7 @@
 public import Foundation
 import Synchronization
 
-/// The registry of one account's multiplexers and runners, which are saved together and signed out together.
+/// The registry of one account's multiplexers and runners, for common saves and sign-outs.
 ///
 /// ``shared`` is for an app with one account. Each test, and each of several accounts, needs a separate
 /// repository:
@@ -11,16 +11,15 @@ import Synchronization
 /// let profile = Multiplexer<Profile>(cacheKey: "Profile", repository: repository) { try await api.profile() }
 /// ```
 ///
-/// **Concurrent calls.** Saves, removals and sign-outs of one repository run one after another, in the order
-/// of the calls.
+/// **Concurrent calls.** Saves, removals from disk and sign-outs of one repository run one after another, in
+/// the order of the calls. A call by the store itself does not wait; see ``MuxStore``.
 ///
-/// **Cancellation.** A save or a sign-out is finished, even if the caller's task is cancelled.
+/// **Cancellation.** A cancellation of the caller's task does not end a save, a removal or a sign-out.
 ///
 /// **After a failure.** If the disk fails, requests use memory and the network; reports contain the failures,
 /// and the next save tries again.
 ///
-/// **On disk.** All entries are in one folder; no file is named after a key. On disk, a sign-out first raises
-/// the session number, then renames the journal of all entries, and then deletes the renamed journal.
+/// **On disk.** By default, all entries are in one folder; no file is named after a key.
 public actor MuxRepository {
     /// The repository of an app with one account: the repository of ``setUpShared(_:)``, by default a
     /// repository in the app's caches folder.
@@ -36,8 +35,8 @@ public actor MuxRepository {
 
     /// Sets ``shared``: at most once, and before its first use.
     ///
-    /// Call this at the start of the program, such as in the initialiser of the app. Global multiplexers are
-    /// initialised at their first use, so they use `repository`.
+    /// Call this at the start of the program, such as in the initialiser of the app. Swift initialises a
+    /// global multiplexer at its first use, which must come after this call.
     ///
     /// ```swift
     /// try MuxRepository.setUpShared(
@@ -82,7 +81,7 @@ public actor MuxRepository {
     nonisolated let registry = Locked(Registry())
     /// The changes of tags.
     @usableFromInline package nonisolated let tagLog: TagLog
-    /// The number of changes of tags since the last complete sweep; see ``applyTagChanges()``.
+    /// The number of requests for a sweep since the last complete sweep; see ``applyTagChanges()``.
     nonisolated let dueSweeps = Atomic(0)
     /// Whether ``learnSession(isMemoryOnly:)`` could not read the session epoch; the lock is held during the
     /// read.
@@ -122,9 +121,10 @@ public actor MuxRepository {
     ///
     /// - Parameters:
     ///   - directory: The folder, created at the first use; `nil` for a folder of this app in the caches
-    ///     folder. The folder must belong to the user of the process, and only this user may have write
-    ///     permission; otherwise no entry is read or saved, and reports and ``MuxEvent/Kind/storageFailed``
-    ///     contain the reason. In a folder of an app group, all processes of the group share the entries.
+    ///     folder. The folder must belong to the user of the process or to the superuser, and only the owner may
+    ///     have write permission; otherwise no entry is read or saved, and reports and
+    ///     ``MuxEvent/Kind/storageFailed`` contain the reason. In a folder of an app group, all processes of
+    ///     the group share the entries.
     ///   - byteLimit: The maximum size of the entries on disk in bytes, by default 100 million; `nil` for no
     ///     limit. A save that exceeds the limit evicts the least recently used entries.
     ///   - durability: The durability of a save.
@@ -179,8 +179,7 @@ public actor MuxRepository {
         )
     }
 
-    /// Makes a repository with entries that several machines share: one fetch and one invalidation for all
-    /// machines.
+    /// Makes a repository with entries that several machines share.
     ///
     /// Values of multiplexers with a `cacheKey` are in memory and in the shared store, and not on disk: saves
     /// do nothing. See <doc:SeveralMachines>.
@@ -321,9 +320,9 @@ extension MuxRepository: Inspectable {
 
     /// Removes values from memory, in all living multiplexers, maps and caches of this repository.
     ///
-    /// Unsaved values stay in memory, saved values are read from disk at the next request, and other values
-    /// are fetched again. Running fetches continue. On Apple platforms a memory warning of the system has
-    /// this effect.
+    /// Unsaved values stay in memory. The next request of a removed value reads the value from disk or from
+    /// the shared store, or fetches. Running fetches continue. On Apple platforms a memory warning of the
+    /// system has this effect.
     ///
     /// - Complexity: O(*n*) in the number of values in memory.
     public nonisolated func clearMemory() {

@@ -17,8 +17,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Whether the participant has no entries on disk or in a shared store, no tokens and no users.
     ///
-    /// Only sign-outs of all users, clears of memory, changes of tags, and gaps in the reports of a shared
-    /// store concern such a participant; statistics and gauges include the participant.
+    /// Only ends of the session of all users, clears of memory, changes of tags, and gaps in the reports of a
+    /// shared store concern such a participant; statistics and gauges include the participant.
     var isMemoryOnly: Bool { get }
 
     /// Whether the participant's `deinit` removes the participant from the repository.
@@ -39,8 +39,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Ends the session in memory: fences flights, removes values.
     ///
-    /// - Parameter sendsEvent: Whether to send the event of the end of the session: a sign-out calls this
-    ///   method twice, except for a participant that is added late, and sends one event.
+    /// - Parameter sendsEvent: Whether to send the event of the end of the session. The repository calls this
+    ///   method twice for most participants, and requests one event.
     /// - Returns: A closure that resumes waiting callers; called once, when all participants have ended the
     ///   session.
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void
@@ -65,15 +65,15 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Removes values that were fetched or stored during the sign-out.
     ///
-    /// Called at the end of a sign-out, and also at the end of a session by another process if participants
-    /// were added in the meantime. Waiting callers get their outcome, which is not kept. Tokens stay:
-    /// tokens from after the end of the session belong to the next session.
+    /// Called at the end of a sign-out, and after any end of the session during which participants were
+    /// added. Waiting callers get their outcome, which is not kept. Tokens stay: tokens from after the end of
+    /// the session belong to the next session.
     func signOutCompleted()
 
     /// Removes entries from memory, because another participant with the same `cacheKey` clears the entries.
     func cleared(_ cleared: ClearedEntries)
 
-    /// Repairs the disk before a save; no other save or sign-out of the repository runs.
+    /// Repairs the disk before a save; in ``MuxRepository/lane``.
     ///
     /// Completes pending removals, writes refreshes of all entries and of entries that are not in memory, and
     /// removes values from memory that are older than the value on disk.

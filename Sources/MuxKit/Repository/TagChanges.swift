@@ -84,7 +84,7 @@ package struct TagChanges: Sendable, Equatable {
         /// The number of the last change that is on disk, written by this process or by another process: a
         /// change of this process with a greater number is unwritten.
         var written: UInt64
-        /// The number of the last change on disk at the last read.
+        /// The number of the last change on disk at the last read or write.
         var read: UInt64
         /// Whether the disk was read.
         var hasRead = false

@@ -16,7 +16,7 @@ package final class TagLog: Sendable {
         var exchange: TagChanges.Exchange
         /// The last changes read or written, and the payload of their entry; `nil` without an entry.
         var onDisk: (changes: TagChanges, payload: Data)?
-        /// The payload of a running write, or of an unreadable entry.
+        /// The payload of a write that has begun and is not complete, or of an unreadable entry.
         var ignored: Data?
         /// Whether the disk had entries with tags, but no changes.
         var hasLost = false
@@ -212,6 +212,7 @@ package final class TagLog: Sendable {
             name: Self.name,
             schemaVersion: MuxStoredEntry.tagChangesVersion,
             sessionEpoch: sessionEpoch,
+            // About the time of the last change: numbers start at the wall-clock time in milliseconds.
             fetchedAt: Date(timeIntervalSince1970: Double(changes.number) / 1_000),
             timeToLive: .zero,
             payload: try JSONEncoder().encode(changes)
