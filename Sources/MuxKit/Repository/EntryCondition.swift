@@ -6,8 +6,10 @@ public import Synchronization
 @usableFromInline
 package final class EntryCondition: Sendable {
     let tags: Set<MuxShared.Scope>
-    /// The number of the last change of any tag before the fetch of the entry, or before the last
-    /// ``marked(at:)``; only later changes have an effect on the entry.
+    /// The number of the last change of any tag before the fetch of the entry, or at the last
+    /// ``marked(at:)``.
+    ///
+    /// Only changes with greater numbers have an effect on the entry.
     @usableFromInline let number: UInt64
     @usableFromInline let log: TagLog
     /// The number of the last change of any tag at the last successful check.

@@ -10,16 +10,17 @@ extension MuxRepository {
         /// The number of entries in memory without unsaved changes.
         public var unchanged = 0
 
-        /// The number of refreshes that this save wrote: one for each refreshed entry that is only on disk,
-        /// and one for a refresh of all entries of a map.
+        /// The number of refreshes that this save wrote.
+        ///
+        /// A refresh of all entries of a map counts as one refresh; apart from that, each refreshed entry
+        /// that is only on disk counts as one.
         public var refreshed = 0
 
         /// Entries that the save could not write or keep on disk, each with the error.
         ///
-        /// Examples are an entry that cannot be encoded, an entry that newer entries of the same save evicted
-        /// (``MuxStoreError/noRoom``), and an entry of a session that ended during the save
-        /// (``MuxError/sessionEnded``). Unless the session ended, the entry stays in memory until an
-        /// eviction, and the next save tries again.
+        /// Examples of errors are an `EncodingError`, ``MuxStoreError/noRoom`` after an eviction for newer
+        /// entries of the same save, and ``MuxError/sessionEnded``. Unless the session ended, the entry stays
+        /// in memory until an eviction, and the next save tries again.
         public var failed: [Failure] = []
 
         /// Entries with a newer value on disk, from another process or from another multiplexer with the same
@@ -28,8 +29,9 @@ extension MuxRepository {
         /// The value in memory is removed; the next request reads the newer value.
         public var superseded: [MuxStoreKey] = []
 
-        /// Failures of other work of the save, such as the completion of an earlier removal, refresh or
-        /// sign-out on disk; and the error of a refused save.
+        /// Failures of other work of the save, and the error of a refused save.
+        ///
+        /// An example of other work is the completion of an earlier removal, refresh or sign-out on disk.
         ///
         /// The next save tries again, unless a removal can never succeed.
         public var repairFailures: [any Error] = []
@@ -63,10 +65,11 @@ extension MuxRepository {
         ///
         /// Memory is cleared nevertheless, and this process does not read the remaining entries. The next
         /// save repeats the removal of entries, unless the removal can never succeed; the repository repeats
-        /// an invalidation until the shared store confirms the invalidation. Only a refused sign-out has no
-        /// effect: an outbox refuses the sign-out (`MuxOutboxError`), a store calls the sign-out during
-        /// another sign-out, or the wait for earlier operations would deadlock
-        /// (``MuxError/calledFromStore``).
+        /// an invalidation until the shared store confirms the invalidation.
+        ///
+        /// Only a refused sign-out has no effect. An outbox refuses with a `MuxOutboxError`. The repository
+        /// refuses with ``MuxError/calledFromStore`` if a store calls the sign-out during another sign-out,
+        /// or if the wait for earlier operations would deadlock.
         public var failures: [any Error] = []
 
         /// The number of unsent changes of outboxes (`MuxOutbox`) that a sign-out dropped.
@@ -112,8 +115,9 @@ extension MuxRepository {
 
     /// The counters of a multiplexer since its initialisation.
     public struct Statistics: Sendable, Equatable {
-        /// Requests that got a value, or a remembered failure, from memory at once; with
-        /// ``RequestOptions/cacheOnly`` also requests that got a value from disk or a shared store.
+        /// Requests that got a value, or a remembered failure, from memory at once.
+        ///
+        /// With ``RequestOptions/cacheOnly``, also requests that got a value from disk or a shared store.
         public var hits = 0
 
         /// Requests that joined a running flight.
@@ -259,7 +263,7 @@ extension MuxRepository {
 
     /// The current contents and activity, for a dashboard or a health check.
     ///
-    /// Checks the connection to a shared store within ``MuxShared/Policy/budget``.
+    /// Checks the connection to a shared store within ``MuxShared/Policy/budget``, except during a pause.
     ///
     /// - Complexity: O(*n*) in the number of unsaved values.
     public nonisolated func gauges() async -> MuxRepository.Gauges {

@@ -196,13 +196,13 @@ extension MuxRepository {
 
     /// Ends the session in memory; in the lane.
     ///
-    /// First all participants are cleared, then `publish` changes the registry, then waiting callers are
-    /// resumed: a resumed caller finds no value of the session in any participant.
+    /// The order is: all participants are cleared, `publish` changes the registry, waiting callers are
+    /// resumed. So a resumed caller finds no value of the session in any participant.
     ///
-    /// Token providers are cleared first, and the other participants afterwards. Then all are cleared again
-    /// in reverse order: a cleared participant may have fetched again through a participant that was not
-    /// cleared yet. Participants that are added in the meantime are cleared, too: no value that was fetched
-    /// before `publish` is kept.
+    /// Token providers are cleared before the other participants. Then all participants are cleared again in
+    /// reverse order: a cleared participant may have fetched again through a participant that was not cleared
+    /// yet. Participants that are added in the meantime are cleared, too: no value that was fetched before
+    /// `publish` is kept.
     ///
     /// - Parameters:
     ///   - spared: A participant without values of the session, which is not cleared.
@@ -223,17 +223,17 @@ extension MuxRepository {
         let lateAnswers = inOrder(late).map { $0.sessionEnded(sendsEvent: true) }
         // Other participants may have fetched with the help of a participant that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
-        // In the first and the second pass, the closures of token providers come last: a closure cancels the
-        // fetches of its participant before a token provider resumes the calls of these fetches.
+        // In each of the first two passes, the closures of token providers come last. So a fetch is cancelled
+        // before a token provider resumes the call of the fetch.
         answers = answers.reversed() + others + lateAnswers
         for resumeWaiters in answers { resumeWaiters() }
     }
 
     /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` ends the session of all users.
     ///
-    /// The participants end the session in the order of their registration: first the token, then the calls
-    /// that may have the token, then the values that the calls have fetched. Work that begins in between
-    /// belongs to the next session, or ends with this session.
+    /// The participants end the session in the order of registration: the map of tokens, the calls that may
+    /// have the token, the maps of values. Work that begins in between belongs to the next session, or ends
+    /// with this session.
     nonisolated func endSession(of user: EndedUser) {
         // Participants that are added in the meantime may have values already.
         let answers = self.growingParticipants.compactMap { $0.sessionEnded(of: user) }
@@ -311,20 +311,20 @@ extension MuxRepository {
     ///
     /// If the process ends after step 2, the next process reads no data of the old session.
     ///
-    /// The sign-out includes every living multiplexer and runner of the repository: registered or not, with a
-    /// `cacheKey` or without, and also if it is initialised or used during the sign-out. A sign-in that
-    /// begins after step 3 belongs to the next session, and its tokens stay.
+    /// The sign-out includes every living multiplexer and runner of the repository, registered or not, and
+    /// even if initialised or used during the sign-out. A sign-in that begins after step 3 belongs to the
+    /// next session, and its tokens stay.
     ///
     /// An outbox of `MuxOutbox` with unsent changes drops the changes, or refuses the sign-out before step 1.
     ///
-    /// Other processes that share the folder detect the sign-out at the latest at their next access to the
-    /// disk: the next request without a value in memory, or the next save. See <doc:SeveralProcesses>.
+    /// Another process with the same folder detects the sign-out at the latest at its next access to the
+    /// disk. Such an access is a save, or a request without a value in memory. See <doc:SeveralProcesses>.
     ///
     /// - Returns: The failures. Apart from a refusal, the failures can be ignored: this process does not read
     ///   the remaining entries. The next save completes a failed rise of the epoch, and a failed removal of
-    ///   the entries; the client of the shared store repeats its invalidation. A save does not remove tokens
-    ///   and files: the remaining tokens stay at most until other tokens are stored, and the remaining files
-    ///   at most until their folder is opened in the next session.
+    ///   the entries; the client of the shared store repeats the invalidation. A save does not remove tokens
+    ///   and files: remaining tokens stay at most until other tokens are stored. Remaining files stay at most
+    ///   until their folder is opened in the next session.
     /// - Complexity: O(*n*) in the number of values in memory; a few file-system calls for the entries on
     ///   disk, in any number.
     @discardableResult

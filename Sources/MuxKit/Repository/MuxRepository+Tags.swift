@@ -19,10 +19,10 @@ extension MuxRepository {
     ///
     /// **Several machines.** With a ``MuxSharedStore``, all other machines remove the values.
     ///
-    /// **Many tags.** If each call has few tags, memory keeps the changes of about the last 32,768 tags or
-    /// more, and the disk keeps the changes of at least the last 2,048 tags. The tags on disk have at most 1
-    /// MiB in total; longer tags reduce the number of tags. A dropped change counts as a change of all tags,
-    /// so older values with other tags may be fetched again, too.
+    /// **Many tags.** If each call has few tags, memory keeps the changes of about 32,768 tags or more. The
+    /// disk keeps the changes of at least the last 2,048 tags. The tags on disk have at most 1 MiB in total;
+    /// longer tags reduce the number of tags. A dropped change counts as a change of all tags, so older
+    /// values with other tags may be fetched again, too.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Complexity: O(1) in the number of values; O(*n*) in the number of multiplexers with tags, and of the
@@ -39,9 +39,8 @@ extension MuxRepository {
     /// As ``refresh(tags:)``, but no later request gets the values, not even in place of a failed fetch. The
     /// change is saved at once.
     ///
-    /// Memory releases the values soon after the call. On disk, the bytes of the values stay, unreadable for
-    /// this library, until the next save of the key, a clear of the key or map, a sign-out, or an eviction at
-    /// the earliest.
+    /// Memory releases the values soon after the call. On disk, the bytes of a value stay until a later save
+    /// of the key, clear of the key or map, sign-out or eviction. The library does not read these bytes.
     ///
     /// - Parameter tags: The tags: any texts, compared byte for byte.
     /// - Returns: The failure. This process always removes the values. The next save writes the change again;

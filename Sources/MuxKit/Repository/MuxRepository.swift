@@ -122,7 +122,7 @@ public actor MuxRepository {
     /// - Parameters:
     ///   - directory: The folder, created at the first use; `nil` for a folder of this app in the caches
     ///     folder. The folder must belong to the user of the process or to the superuser, and only the owner may
-    ///     have write permission; otherwise no entry is read or saved, and reports and
+    ///     have write permission. Otherwise no entry is read or saved; reports and
     ///     ``MuxEvent/Kind/storageFailed`` contain the reason. In a folder of an app group, all processes of
     ///     the group share the entries.
     ///   - byteLimit: The maximum size of the entries on disk in bytes, by default 100 million; `nil` for no
@@ -337,8 +337,8 @@ extension MuxRepository {
     /// different folders. Two apps that share a store's folder, such as an app and its extension, get
     /// different folders, too, because each app has its own folders.
     ///
-    /// A store's folder in the home folder is identified by its path relative to the home folder, because an
-    /// update of the app may move the home folder; any other folder is identified by its absolute path.
+    /// The path of the store's folder distinguishes repositories. A path in the home folder counts relative
+    /// to the home folder, because an update of the app may move the home folder.
     ///
     /// - Parameters:
     ///   - kind: The kind of files.
@@ -378,8 +378,9 @@ extension MuxRepository {
     /// cleared yet.
     package nonisolated var isSigningOut: Bool { self.registry.withLock { $0.owesSignOut || $0.isEnding } }
 
-    /// Adopts the session `epoch` of another store of the same user, which is later than the session of this
-    /// repository: another process has signed out, or the number of this repository was lost.
+    /// Adopts the later session `epoch` of another store of the same user.
+    ///
+    /// Another process has signed out, or the session number of this repository was lost.
     ///
     /// - Parameters:
     ///   - epoch: The later epoch.

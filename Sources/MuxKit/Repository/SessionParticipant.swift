@@ -17,8 +17,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Whether the participant has no entries on disk or in a shared store, no tokens and no users.
     ///
-    /// Only ends of the session of all users, clears of memory, changes of tags, and gaps in the reports of a
-    /// shared store concern such a participant; statistics and gauges include the participant.
+    /// Such a participant handles only ends of the session of all users, clears of memory, changes of tags,
+    /// and gaps in the reports of a shared store. Statistics and gauges include the participant.
     var isMemoryOnly: Bool { get }
 
     /// Whether the participant's `deinit` removes the participant from the repository.
@@ -75,8 +75,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Repairs the disk before a save; in ``MuxRepository/lane``.
     ///
-    /// Completes pending removals, writes refreshes of all entries and of entries that are not in memory, and
-    /// removes values from memory that are older than the value on disk.
+    /// Completes pending removals, writes refreshes apart from refreshes of entries in memory, and removes
+    /// values from memory that are older than the value on disk.
     ///
     /// - Returns: The result; a failed repair is repeated before the next save, unless the repair can never
     ///   succeed.
@@ -206,8 +206,8 @@ package struct UnsavedEntry: Sendable {
 
 /// The living participants of a repository, in the order of their insertion.
 ///
-/// The references are in an array, ascending by number: each initialiser of a multiplexer adds a reference,
-/// each `deinit` removes a reference, and a hash table would cost more.
+/// The references are in an array, ascending by number. A hash table would cost more: each initialiser of a
+/// multiplexer adds a reference, and each `deinit` removes a reference.
 struct WeakParticipants: Sendable {
     private struct Place: Sendable {
         let order: UInt64

@@ -2,16 +2,16 @@ import Foundation
 
 /// The last refresh and the last clear of each tag, in one order.
 ///
-/// Each change has a number, and each entry has the number of the last change before its fetch: a change has
-/// an effect on each entry with the tag and a smaller number. A change therefore has the same cost for any
-/// number of entries, and has an effect on entries on disk and on running fetches, too.
+/// Each change has a number, and each entry has the number of the last change before the fetch. A change has
+/// an effect on each entry with the tag and a smaller number. So a change has the same cost for any number of
+/// entries, and has an effect on entries on disk and on running fetches, too.
 ///
-/// Numbers ascend. The numbers of a process start at the wall-clock time in milliseconds, and a change of
-/// single tags has at least the wall-clock time as its number. Entries of this process are thus newer than
-/// the changes of earlier processes, even before this process reads these changes.
+/// Numbers ascend. The numbers of a process start at the wall-clock time in milliseconds, and the number of a
+/// change of single tags is at least the wall-clock time. So entries of this process are newer than the
+/// changes of earlier processes, even before this process reads the earlier changes.
 ///
-/// If the clock is set back while several processes run, and a process has not read the disk yet, changes of
-/// the other processes have no effect on the entries in the memory of the process.
+/// An exception is a clock that is set back while several processes run: until the first read of the disk,
+/// changes of other processes may then have no effect on entries in memory.
 package struct TagChanges: Sendable, Equatable {
     /// The numbers of the last refresh and the last clear of a tag; 0 without a change.
     package struct Change: Sendable, Equatable {
@@ -81,8 +81,9 @@ package struct TagChanges: Sendable, Equatable {
 
     /// The progress of the exchange of changes with other processes over the disk.
     package struct Exchange: Sendable {
-        /// The number of the last change that is on disk, written by this process or by another process: a
-        /// change of this process with a greater number is unwritten.
+        /// The number of the last change that this process or another process has written to disk.
+        ///
+        /// A change of this process with a greater number is unwritten.
         var written: UInt64
         /// The number of the last change on disk at the last read or write.
         var read: UInt64

@@ -20,8 +20,8 @@
 /// two attempts before the deadline of the wait.
 ///
 /// **Cancellation.** A cancellation before the first attempt or during a wait throws `CancellationError` at
-/// once. A running attempt must check for cancellation: its final output is returned even after a
-/// cancellation of the task, and any error of a cancelled attempt becomes a `CancellationError`.
+/// once. A running attempt must check for cancellation. Even after a cancellation of the task, the final
+/// output of the attempt is returned; an error of the attempt becomes a `CancellationError`.
 ///
 /// - Parameters:
 ///   - policy: The number of attempts, and the delays between attempts.
@@ -92,8 +92,8 @@ public func retry<Output>(
 /// let data = try await retry(trying: mirrors) { mirror in try await fetch(from: mirror) }
 /// ```
 ///
-/// Each value gets at most one attempt. After any error except a cancellation, the attempt with the next
-/// value starts without a delay: the `Retry-After` of one server does not apply to the next server.
+/// Each value gets at most one attempt. After any error except a cancellation, the next attempt starts
+/// without a delay: the `Retry-After` of one server does not apply to the next server.
 ///
 /// - Parameters:
 ///   - values: The values, in order of preference.

@@ -2,9 +2,9 @@ public import Foundation
 
 /// The error of an unsuccessful retry.
 ///
-/// A description contains the sentence of the last error: its `errorDescription`, a text about an error of
-/// the system or of a coder, the localized description in the user info of another `NSError`, or otherwise
-/// the type of the error. Other texts of an error can contain a secret.
+/// A description contains a sentence about the last error: the `errorDescription`, a text about an error of
+/// the system or of a coder, or the localized description in the user info of another `NSError`. Otherwise
+/// the sentence contains only the type of the error, because other texts of an error can contain a secret.
 public struct RetryError: Error, Sendable {
     /// The reason for the end of an unsuccessful retry.
     #if hasAttribute(nonexhaustive)

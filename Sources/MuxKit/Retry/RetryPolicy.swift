@@ -28,17 +28,17 @@ public struct RetryPolicy: Sendable, Hashable {
     ///
     /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
     /// - If the longest random delay would end after this time, the jitter selects a delay within the
-    ///   remaining time, at most once per retry, and only if the jitter permits such a short delay.
+    ///   remaining time. This requires a jitter that permits such a short delay, and happens once per retry.
     /// - Any other delay that would end after this time ends the retry at once with the same reason.
     /// - A running attempt is not cancelled.
     public var maximumDuration: Duration?
 
     /// The longest accepted `Retry-After`; by default 5 minutes.
     ///
-    /// The next attempt starts before the end of a `Retry-After` only after
-    /// ``RetrySignal/WakeUp/signal(_:)``, after a call of a method of ``RetryingOperation``, or with the plan
-    /// ``RetryProvider/Plan/after(_:)`` or ``RetryProvider/Plan/wakingOn(_:)``. Unless the plan is one of
-    /// these two, a `Retry-After` above this limit ends the retry.
+    /// With the plan ``RetryProvider/Plan/after(_:)`` or ``RetryProvider/Plan/wakingOn(_:)``, a `Retry-After`
+    /// has no effect. Otherwise a `Retry-After` above this limit ends the retry, and only
+    /// ``RetrySignal/WakeUp/signal(_:)`` and the methods of ``RetryingOperation`` can start the next attempt
+    /// before the end of a `Retry-After`.
     public var maximumRetryAfter: Duration
 
     /// The maximum random delay between a wake-up and the next attempt; by default 3 seconds.

@@ -113,9 +113,8 @@ extension RetrySignal {
         /// }
         /// ```
         ///
-        /// **Concurrent calls.** Each wait calls `setUp` at most once, and then the returned closure exactly
-        /// once, for any end of the wait: this wake-up or another wake-up, the deadline, a replacement of the
-        /// wait, or a cancellation. Neither closure may block the calling thread.
+        /// **Concurrent calls.** Each wait calls `setUp` at most once, and then, at any end of the wait, the
+        /// returned closure exactly once. Neither closure may block the calling thread.
         ///
         /// - Parameters:
         ///   - name: The name in a log.

@@ -4,8 +4,10 @@ package struct RetryStateMachine: Sendable {
     package enum Verdict: Sendable, Equatable {
         /// No further attempt.
         case never
-        /// Another attempt after the policy's delay or an early wake-up, and, unless other code demands the
-        /// attempt or replaces the wait, not before the end of `retryAfter`.
+        /// Another attempt after the policy's delay or an early wake-up, but not before the end of
+        /// `retryAfter`.
+        ///
+        /// After a demand or a replacement of the wait, the attempt may start before the end of `retryAfter`.
         case retry(retryAfter: Duration?)
         /// Another attempt after this delay or an early wake-up.
         case after(Duration)
@@ -31,8 +33,9 @@ package struct RetryStateMachine: Sendable {
         /// The time at which a wait without a deadline ends the retry; `nil` for no limit, or with a
         /// deadline.
         let limit: Moment?
-        /// The earliest start of the next attempt, except after a demand: the end of a `Retry-After`, or
-        /// otherwise a time at or before the start of the wait.
+        /// The earliest start of the next attempt, except after a demand.
+        ///
+        /// The end of a `Retry-After`, or otherwise a time at or before the start of the wait.
         let floor: Moment
 
         /// The end of the wait if no wake-up occurs: ``deadline`` or ``limit``; `nil` for never.

@@ -36,6 +36,8 @@ package final class SystemReachability: Sendable {
     private let state = Locked(State())
     private let start: Start
 
+    /// Makes a monitor.
+    ///
     /// - Parameter start: Starts to watch the system, and returns a closure that ends the watch; `nil` if the
     ///   system cannot be watched. Must not call `changed` before the return, because a lock is held.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }

@@ -2,9 +2,9 @@ public import Foundation
 
 /// A store of entries that several machines share.
 ///
-/// The store also decides which machine fetches an entry. With an engine such as Valkey behind this protocol,
-/// all machines use one cache: as a rule, one machine fetches an entry for all machines, and one invalidation
-/// reaches all machines. A repository uses the store in place of a disk:
+/// All machines use one cache, such as a Valkey server behind this protocol. The store also decides which
+/// machine fetches an entry: as a rule, one machine fetches for all machines. A repository uses the store in
+/// place of a disk:
 ///
 /// ```swift
 /// let repository = MuxRepository(sharedStore: store)
@@ -31,11 +31,11 @@ public import Foundation
 ///
 /// The caller limits the duration of each call.
 ///
-/// After a connectivity failure (``SilenceableError/isSilenceable(_:)``), such as a lost connection or a
-/// refused password, and after a call beyond the time limit, a repository works without the store for a
-/// ``MuxShared/Policy/pause``. Any other error, such as the refusal of a large value, concerns only the entry
-/// or scope of the call. An error that conforms to ``MuxShared/Failure`` gives events a reason; a refusal
-/// must then set ``ConnectivityError/isConnectivityFailure`` to `false`.
+/// After a connectivity failure (``SilenceableError/isSilenceable(_:)``), or a call beyond the time limit, a
+/// repository works without the store for a ``MuxShared/Policy/pause``. Examples of connectivity failures are
+/// a lost connection and a refused password. Any other error, such as the refusal of a large value, concerns
+/// only the entry or scope of the call. An error that conforms to ``MuxShared/Failure`` gives events a
+/// reason; a refusal must then set ``ConnectivityError/isConnectivityFailure`` to `false`.
 ///
 /// **Concurrent calls.** Members may be called at any time from any task. Each call takes effect at one point
 /// in time between the call and the return.
@@ -72,9 +72,9 @@ public protocol MuxSharedStore: Sendable {
     ///   - entry: The fetched entry; ``MuxShared/Entry/age`` is the time since the fetch. An entry without a
     ///     payload confirms the stored entry with the same digest, as the status 304 of a server does.
     ///   - ticket: The claim.
-    /// - Returns: Whether the entry is stored. `false` if the claim had ended, so that the value may be older
-    ///   than an invalidation, or for an entry without a payload if the stored entry has another digest. The
-    ///   store then ends the claim and changes nothing else.
+    /// - Returns: Whether the entry is stored. `false` if the claim had ended, because the value may be older
+    ///   than an invalidation. Also `false` for an entry without a payload if the stored entry has another
+    ///   digest. The store then ends the claim and changes nothing else.
     /// - Throws: The failure; the entry may be stored.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool
 

@@ -1,8 +1,8 @@
 /// The invalidations that a shared store has not confirmed yet: a pure state machine.
 ///
-/// If the number of invalidations exceeds ``limit`` during an outage, an invalidation of a domain replaces
-/// the invalidations of the domain's entries, beginning with the domain with the most entries. If the number
-/// still exceeds the limit, an invalidation of everything replaces all invalidations.
+/// If the number of invalidations exceeds ``limit`` during an outage, invalidations of domains replace the
+/// invalidations of entries, beginning with the domain with the most entries. If the number still exceeds the
+/// limit, an invalidation of everything replaces all invalidations.
 package struct PendingInvalidations: Sendable {
     /// A pending scope, with the number of its last addition or refusal.
     package struct Request: Sendable {
@@ -41,7 +41,8 @@ package struct PendingInvalidations: Sendable {
     /// Adds scopes.
     ///
     /// A scope that is being sent gets a new number, so the confirmation of the batch leaves the scope
-    /// pending.
+    /// pending. At the limit during an outage, a pending scope that contains a new scope stands for the new
+    /// scope.
     package mutating func add(_ scopes: [MuxShared.Scope], isOutage: Bool) {
         self.lastNumber += 1
         for scope in scopes {

@@ -419,8 +419,8 @@ package final class SharedStoreClient: Sendable {
     func invalidate(_ scopes: [MuxShared.Scope], after forget: @Sendable () -> Void) async -> [any Error] {
         self.addInvalidations(of: scopes)
         forget()
-        // Again, because a fetch may have claimed an entry after the first invalidation was sent, and before
-        // `forget`: the second invalidation ends the claim, so the store refuses the value.
+        // Again: after the first invalidation was sent, and before `forget`, a fetch may have claimed an
+        // entry. The second invalidation ends the claim, so the store refuses the value.
         self.addInvalidations(of: scopes)
         do {
             try await self.confirmInvalidations(of: scopes)

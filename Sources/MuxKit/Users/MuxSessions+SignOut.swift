@@ -4,9 +4,9 @@ extension MuxSessions {
     /// Ends the session of one user.
     ///
     /// The token and all values of the user are removed, and earlier work cannot restore the token or a
-    /// value. Calls that wait for the user's token, and requests that wait for a value of the user in any
-    /// map, throw ``MuxError/sessionEnded`` at once; the updates and fetches of the user are cancelled. Other
-    /// users keep their sessions.
+    /// value. The updates and fetches of the user are cancelled. Calls that wait for the user's token, and
+    /// requests that wait for a value of the user, throw ``MuxError/sessionEnded`` at once. Other users keep
+    /// their sessions.
     ///
     /// Other machines that share the store end the session when the store's message arrives. If the user
     /// signs in again on such a machine before the arrival, the message ends the new session on the machine.

@@ -27,8 +27,8 @@ import Synchronization
 /// **After a failure.** If a renewal fails, the current token is used until its end. Without a usable token,
 /// all calls that wait for the update throw its error, and the next call starts another update, unless
 /// ``MuxPolicy/remembersFailure`` remembers the error. A refused update (``UpdateResult/updateFailed``) is
-/// remembered for one minute: in that minute, calls that need an update throw
-/// ``RunnerError/updateFailed(underlying:)``, unless a token is set or the user is signed out.
+/// remembered for one minute, or until a token is set or the user is signed out. Until then, calls that need
+/// an update throw ``RunnerError/updateFailed(underlying:)``.
 ///
 /// **In memory.** ``MuxPolicy/maximumCount`` limits the number of tokens, and the policy of a map limits its
 /// values; tokens and values with few uses are evicted. So an update must be able to make a token without a
@@ -208,8 +208,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///   - The error of the task or of the update.
     ///   - ``RunnerError/updateFailed(underlying:)`` if the update was refused.
     ///   - ``RunnerError/tooManyUpdates(count:elapsed:underlying:)`` if the task refuses the new token as
-    ///     well, refuses a token that replaced a refused token in the last 30 seconds and that no task has
-    ///     accepted yet, or refuses 11 tokens.
+    ///     well, or 11 tokens. One refusal is enough if the token replaced a refused token in the last 30
+    ///     seconds, and no task has accepted the token yet.
     ///   - ``MuxError/sessionEnded`` if the user's session ended while the call waited, or before the task
     ///     refused the token.
     ///   - ``MuxError/unusableKey`` if `user` is not equal to itself.
@@ -439,9 +439,9 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
 extension MuxPolicy {
     /// The policy of token fetches of a ``MuxSessions``.
     ///
-    /// - A token without a known end is used until a task refuses the token. A call in the last 30 seconds
-    ///   before the end of another token starts a renewal; for a new token, not before half its lifetime has
-    ///   passed.
+    /// - A token without a known end is used until a task refuses the token.
+    /// - A call in the last 30 seconds before the known end of a token starts a renewal. A new token is not
+    ///   renewed before half of the lifetime has passed.
     /// - An update continues after the cancellation of all its callers.
     /// - At most 100,000 tokens are in memory.
     public static let tokens = MuxPolicy(

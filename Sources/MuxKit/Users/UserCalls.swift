@@ -13,6 +13,8 @@ final class UserCalls<UserID: MuxKey>: Sendable {
 
         fileprivate func end() { self.hasEnded.store(true, ordering: .releasing) }
 
+        /// Checks that the session continues.
+        ///
         /// - Throws: ``MuxError/sessionEnded`` if the session has ended.
         func check() throws {
             if self.hasEnded.load(ordering: .acquiring) { throw MuxError.sessionEnded }
