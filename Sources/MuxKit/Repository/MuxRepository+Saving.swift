@@ -76,7 +76,9 @@ extension MuxRepository {
         }
     }
 
-    /// Saves entries of `participants` in the lane; refuses a call by the store from inside the lane.
+    /// Saves entries of `participants` in the lane.
+    ///
+    /// Refuses a call by the store from inside the lane, and a call whose wait for the lane would deadlock.
     ///
     /// - Parameters:
     ///   - participants: The participants with the entries.

@@ -127,7 +127,7 @@ public actor MuxRepository {
     ///     the group share the entries.
     ///   - byteLimit: The maximum size of the entries on disk in bytes, by default 100 million; `nil` for no
     ///     limit. A save that exceeds the limit evicts the least recently used entries.
-    ///   - durability: The durability of a save.
+    ///   - durability: The durability of saves and removals.
     ///   - savePolicy: Determines when the repository saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
@@ -156,7 +156,7 @@ public actor MuxRepository {
     ///
     /// - Parameters:
     ///   - store: The store of the entries; no other repository may use the store.
-    ///   - durability: The durability of a save.
+    ///   - durability: The durability of saves and removals.
     ///   - savePolicy: Determines when the repository saves.
     ///   - observer: Receives the events of the repository, its multiplexers and runners.
     ///   - clock: Measures ages inside the process.
@@ -239,7 +239,9 @@ public actor MuxRepository {
         }
         self.sharedStore?.listen { [weak self] change in
             guard let self else { return }
+            // Another machine may have refreshed or cleared the tag: the store reports no difference.
             if case .invalidated(.tag(let tag)) = change { self.recordTagChange([tag], isClear: true) }
+            // Values in memory only may have missed changes of tags, too.
             let others = [.unknown, .emptied].contains(change) ? self.tagLog.members.filter(\.isMemoryOnly) : []
             for participant in self.concernedParticipants + others { participant.sharedStoreChanged(change) }
         }

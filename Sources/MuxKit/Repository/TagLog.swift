@@ -140,6 +140,7 @@ package final class TagLog: Sendable {
     package func read(_ entry: MuxStoredEntry?, since start: Progress, isExpected: Bool = false) -> News {
         let (last, ignored) = self.state.withLock { ($0.onDisk, $0.ignored) }
         let isNew = entry.map { $0.payload != last?.payload && $0.payload != ignored } ?? true
+        // Decoded outside the lock.
         let other = isNew ? entry.flatMap(Self.changes) : nil
         return self.change { state in
             guard isNew, state.session == start.session else { return .none }

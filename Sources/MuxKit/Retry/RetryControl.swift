@@ -76,6 +76,7 @@ package final class RetryControl: Sendable {
         let now = self.loop.time.now
         let random = self.loop.random()
         return self.state.withLock { state in
+            // Set here: a demand may end the wait before ``wait(_:_:)`` suspends.
             state.waitEnd = FirstValue()
             return state.machine.recordFailure(verdict, at: now, random: random)
         }

@@ -186,6 +186,7 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
         }
         let task = self.loop.spawn(name: "mux.retry.operation") { await self.run() }
         self.state.withLock { $0.task = task }
+        // `cancel()` may have run before the task was stored.
         if self.isCancelled { task.cancel() }
     }
 

@@ -72,6 +72,8 @@ extension MuxSessions: SessionParticipant {
         case .invalidated(.tag(let tag)):
             if let user = self.userText(ofTag: tag).flatMap(self.user) { self.repository.endSession(of: user) }
         case .invalidated(.everything):
+            // The tokens are removed first: a call that begins in between must not get a token of the ended
+            // session.
             let resumeWaiters = self.tokens.core.sessionEnded(sendsEvent: false)
             self.calls.endAllSessions()
             resumeWaiters()

@@ -123,6 +123,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let start = max(renewal.start, now)
             let rest = renewal.end.duration(since: start)
             let timeToLive = start.duration(since: now)
+            // The policy of the map has the same stale limits; limits of the value would take memory.
             guard rest != self.leeway else { return Fetched(grant, timeToLive: timeToLive) }
             return Fetched(
                 grant,
@@ -173,6 +174,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
                 return grants.makeGrant(token, isNew: true, replacesRefused: former?.number == 0)
             }
         )
+        // After the map of tokens: the order of registration is the order of
+        // ``MuxRepository/endSession(of:)``.
         repository.attach(self)
     }
 
