@@ -28,7 +28,8 @@ public struct RetryPolicy: Sendable, Hashable {
     ///
     /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
     /// - If the longest random delay would end after this time, the jitter selects a delay within the
-    ///   remaining time. This requires a jitter that permits such a short delay, and happens once per retry.
+    ///   remaining time. This requires a jitter that permits such a short delay, and happens at most once per
+    ///   retry.
     /// - Any other delay that would end after this time ends the retry at once with the same reason.
     /// - A running attempt is not cancelled.
     public var maximumDuration: Duration?
