@@ -212,7 +212,7 @@ extension MuxRepository {
             let concerned = participants.filter { $0.identity != spared }
             return concerned.filter(\.handsOutTokens) + concerned.filter { !$0.handsOutTokens }
         }
-        var answers = inOrder(self.participants).map { $0.sessionEnded(sendsEvent: false) }
+        var resumptions = inOrder(self.participants).map { $0.sessionEnded(sendsEvent: false) }
         let (again, order) = self.registry.withLock { ($0.participants.living(), $0.participants.lastOrder) }
         let others = inOrder(again).reversed().map { $0.sessionEnded(sendsEvent: true) }
         self.tagLog.sessionEnded()
@@ -220,13 +220,13 @@ extension MuxRepository {
             publish(&registry)
             return registry.participants.living(after: order)
         }
-        let lateAnswers = inOrder(late).map { $0.sessionEnded(sendsEvent: true) }
+        let lateResumptions = inOrder(late).map { $0.sessionEnded(sendsEvent: true) }
         // Other participants may have fetched with the help of a participant that was added late.
         if !late.isEmpty { for participant in inOrder(self.participants) { participant.signOutCompleted() } }
         // In each of the first two passes, the closures of token providers come last. So a fetch is cancelled
         // before a token provider resumes the call of the fetch.
-        answers = answers.reversed() + others + lateAnswers
-        for resumeWaiters in answers { resumeWaiters() }
+        resumptions = resumptions.reversed() + others + lateResumptions
+        for resumeWaiters in resumptions { resumeWaiters() }
     }
 
     /// Ends the session of one user in memory, as ``endInMemory(sparing:_:)`` ends the session of all users.
@@ -236,8 +236,8 @@ extension MuxRepository {
     /// with this session.
     nonisolated func endSession(of user: EndedUser) {
         // Participants that are added in the meantime may have values already.
-        let answers = self.growingParticipants.compactMap { $0.sessionEnded(of: user) }
-        for resumeWaiters in answers { resumeWaiters() }
+        let resumptions = self.growingParticipants.compactMap { $0.sessionEnded(of: user) }
+        for resumeWaiters in resumptions { resumeWaiters() }
     }
 
     /// The participants that are not in memory only, including participants that are added during the

@@ -135,7 +135,7 @@ extension RetryPolicy {
         /// The call closes the breaker and wakes the waits for ``RetrySignal/WakeUp/success(on:)``.
         public func answered() {
             self.withBreaker { breaker, _ in breaker.answered() }
-            self.budget.answers.send((), to: self.name)
+            self.budget.responses.send((), to: self.name)
         }
 
         private func withBreaker<R: Sendable>(_ body: (inout CircuitBreaker, Moment) -> R) -> R {
@@ -180,6 +180,6 @@ extension RetryPolicy {
 extension RetrySignal.WakeUp {
     /// Wakes when the host responds to another request of the same ``RetryBudget``.
     public static func success(on host: RetryPolicy.Host) -> RetrySignal.WakeUp {
-        RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.answers.add(to: host.name, wake) }
+        RetrySignal.WakeUp("success", .signal) { _, wake in host.budget.responses.add(to: host.name, wake) }
     }
 }

@@ -69,7 +69,7 @@ public final class RetryBudget: Sendable {
     private let time: TimeSource
     private let hosts = Locked<[String: CircuitBreaker]>([:])
     /// Notifies the listeners for a host name of each response from the host.
-    let answers = Broadcast<String, Void>()
+    let responses = Broadcast<String, Void>()
 
     /// Makes a budget with all counts at zero.
     public init(_ limits: Limits = .init(), clock: any Clock<Duration> = ContinuousClock()) {
