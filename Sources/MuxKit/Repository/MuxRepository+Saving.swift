@@ -25,8 +25,8 @@ extension MuxRepository {
         withExtendedLifetime(released) {}  // released outside the lock
     }
 
-    /// After an unsaved change, schedules a save if the policy requires one, and retains `participant` until
-    /// the save.
+    /// After an unsaved change, schedules a save if the policy requires a save, and retains `participant`
+    /// until the save.
     nonisolated func scheduleSave(of participant: any SessionParticipant) {
         guard case .afterFetch(let debounce) = self.savePolicy else { return }
         let isFirst = self.registry.withLock { registry -> Bool in
