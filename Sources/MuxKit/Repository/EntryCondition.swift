@@ -64,7 +64,6 @@ package final class EntryCondition: Sendable {
         return EntryCondition(former.tags.union(condition?.tags ?? []), since: number, in: former.log)
     }
 
-    /// The tags as strings.
     @usableFromInline var texts: [String] {
         self.tags.map { if case .tag(let text) = $0 { text } else { "" } }
     }

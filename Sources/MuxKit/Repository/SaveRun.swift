@@ -115,7 +115,6 @@ final class SaveRun: Sendable {
 }
 
 extension MuxRepository.SaveReport {
-    /// Adds a failure with `error` for each entry, and marks the entries as failed.
     mutating func fail(_ entries: [UnsavedEntry], _ error: any Error) {
         self.failed += entries.map { Failure(name: $0.name, error: error) }
         for entry in entries { entry.markFailed() }

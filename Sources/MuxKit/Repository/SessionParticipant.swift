@@ -187,7 +187,6 @@ package struct UnsavedEntries: Sendable {
 
 /// One entry to save.
 package struct UnsavedEntry: Sendable {
-    /// The entry's name on disk.
     let name: MuxStoreKey
     /// The time of the fetch; a save with a time limit writes the portion with the newest entries first.
     let fetchedAt: Moment
@@ -195,7 +194,6 @@ package struct UnsavedEntry: Sendable {
     let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry
     /// Whether memory still has the entry, apart from changes of the app, which a save does not include.
     let isCurrent: @Sendable () -> Bool
-    /// Marks the entry as saved.
     let markSaved: @Sendable () -> Void
     /// Marks the entry as failed: the entry could not be saved, and may be evicted.
     let markFailed: @Sendable () -> Void

@@ -65,7 +65,6 @@ package struct TagChanges: Sendable, Equatable {
         self.forget()
     }
 
-    /// Records a change of all tags.
     mutating func recordAll(isClear: Bool) {
         self.number += 1
         if isClear { self.forgotten.clear = self.number } else { self.forgotten.refresh = self.number }
@@ -157,7 +156,6 @@ package struct TagChanges: Sendable, Equatable {
         }
     }
 
-    /// The changes for the disk.
     package var forDisk: TagChanges {
         var changes = self
         changes.forget(beyond: Self.maximumOnDisk)

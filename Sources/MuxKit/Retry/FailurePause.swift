@@ -17,7 +17,6 @@ package struct FailurePause: Sendable, Hashable {
     /// The earliest time of the next attempt.
     package private(set) var end = Moment.distantPast
 
-    /// Makes a state without a failure.
     package init() {}
 
     /// Whether an attempt may start.
@@ -46,7 +45,6 @@ package struct FailurePause: Sendable, Hashable {
         self.end = now.advanced(by: max(own, Self.limitedRetryAfter(retryAfter)))
     }
 
-    /// Reports a successful attempt.
     package mutating func succeeded() { self = FailurePause() }
 
     /// A `Retry-After`, limited to ``longestRetryAfter``; zero for `nil`.

@@ -98,7 +98,6 @@ package struct RetryLoop: Sendable {
         }
     }
 
-    /// Asks the host for admission of the attempt.
     private func admit(_ attempt: RetryPolicy.Attempt, _ control: RetryControl) throws -> RetryPolicy.Host.Admission? {
         guard let host = self.host else { return nil }
         if let pass = host.admit(isRetry: attempt.index > 0) { return pass }

@@ -8,7 +8,6 @@
 /// All watches share one watch of the system, from the first watch to the end of the last. No thread is
 /// blocked.
 package final class SystemReachability: Sendable {
-    /// The monitor of the process.
     package static let shared = SystemReachability()
 
     package typealias Start = @Sendable (_ changed: @escaping @Sendable (Bool) -> Void) -> (@Sendable () -> Void)?

@@ -116,7 +116,6 @@ package final class SharedStoreClient: Sendable {
 
     // MARK: - Availability
 
-    /// The number of invalidations without confirmation.
     var pendingCount: Int { self.state.withLock { $0.pending.count } }
 
     /// The reason of the current outage; `nil` without an outage.
@@ -207,7 +206,6 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// The outcome of a put.
     enum PutOutcome: Sendable {
         /// The entry is stored or, if the store was unavailable or the call was cancelled, may be stored.
         case stored

@@ -65,7 +65,6 @@ final class UserCalls<UserID: MuxKey>: Sendable {
         removed?.value.session.end()
     }
 
-    /// Ends the sessions of all users.
     func endAllSessions() {
         let former = self.calls.withLock { calls in
             defer { calls = [:] }
