@@ -1,8 +1,9 @@
 /// Calls the ``MuxSharedStore`` of a repository, with a time limit, a circuit breaker, and a list of pending
 /// invalidations.
 ///
-/// **After a failure of the connection.** The breaker opens for a pause, and flights continue without the
-/// store. The refusal of an entry is a reply of the store, and closes the breaker.
+/// **After a failure of the connection.** A failed claim, load, put or invalidation opens the breaker for a
+/// pause, and flights continue without the store. The refusal of an entry is a reply of the store, and closes
+/// the breaker.
 ///
 /// **Concurrent calls.** Any member may be called from any thread.
 package final class SharedStoreClient: Sendable {
