@@ -25,10 +25,10 @@ import Synchronization
 /// once. With the policy ``MuxPolicy/tokens`` the update continues. A sign-out cancels the user's update.
 ///
 /// **After a failure.** If a renewal fails, the current token is used until its end. Without a usable token,
-/// all calls that wait for the update throw its error, and the next call starts another update, unless
-/// ``MuxPolicy/remembersFailure`` remembers the error. A refused update (``UpdateResult/updateFailed``) is
-/// remembered for one minute, or until a token is set or the user is signed out. Until then, calls that need
-/// an update throw ``RunnerError/updateFailed(underlying:)``.
+/// all calls that wait for the update throw the error of the update, and the next call starts another update,
+/// unless ``MuxPolicy/remembersFailure`` remembers the error. A refused update
+/// (``UpdateResult/updateFailed``) is remembered for at most one minute, until a token is set or the user is
+/// signed out. Until then, calls that need an update throw ``RunnerError/updateFailed(underlying:)``.
 ///
 /// **In memory.** ``MuxPolicy/maximumCount`` limits the number of tokens, and the policy of a map limits its
 /// values; tokens and values with few uses are evicted. So an update must be able to make a token without a
