@@ -13,15 +13,17 @@ package import MuxTesting
 /// }
 /// ```
 ///
-/// The server parses requests only to find their ends, and for `Expect: 100-continue`; use ``LoopbackServer``
-/// for well-formed responses. The script runs once for each connection, on a separate thread, and may block
-/// the thread. The connection is closed when the script returns or throws. The server runs until ``stop()``.
+/// The script runs once for each connection, on a separate thread, and may block the thread. The connection
+/// is closed when the script returns or throws. A started server stays in memory until ``stop()``.
+///
+/// ``LoopbackServer`` needs less code for most tests.
 package final class RawServer: Sendable {
     /// The script of one connection: reads requests, and writes responses.
     package typealias Script = @Sendable (inout RawConnection) throws -> Void
 
     private struct State: Sendable {
-        /// The pipe to wake the accepting thread; `nil` if the server does not listen.
+        /// The pipe to wake the accepting thread; `nil` before ``RawServer/start()`` and after
+        /// ``RawServer/stop()``.
         var wake: Int32?
         var isStopped = false
         var lastNumber = 0
@@ -77,8 +79,8 @@ package final class RawServer: Sendable {
 
     /// Stops the server, and returns after the end of all scripts.
     ///
-    /// Ends every connection, and every wait of a script. The port may stay open for a moment after the
-    /// return: the accepting thread closes the listener.
+    /// Ends every connection, and every wait of a script in ``RawConnection``. The port may stay open for a
+    /// moment after the return: the accepting thread closes the listener.
     package func stop() async {
         let count = self.state.withLock { state -> Int in
             if let wake = state.wake { Socket.wake(wake) }
@@ -124,7 +126,7 @@ package final class RawServer: Sendable {
             guard !state.isStopped else { return nil }
             state.lastNumber += 1
             state.descriptors[state.lastNumber] = descriptor
-            self.opened.add()  // before ``stop()`` reads the number
+            self.opened.add()  // under the lock: ``stop()`` must wait for this connection
             return state.lastNumber
         }
         guard let number else { return Socket.close(descriptor) }
@@ -149,7 +151,7 @@ package struct RawRequest: Sendable {
     /// The bytes of the head, including the empty line.
     package var head: [UInt8]
 
-    /// The body, without the framing of chunks.
+    /// The body, without the framing of chunks; empty if only the head was read.
     package var body: [UInt8] = []
 
     private var lines: [Substring] {
@@ -166,7 +168,7 @@ package struct RawRequest: Sendable {
     /// The target as sent.
     package var target: String { String(self.words.dropFirst().first ?? "") }
 
-    /// The header fields in order, with values as sent, without surrounding spaces.
+    /// The header fields in order, with values as sent, without surrounding white space.
     package var fields: [(name: String, value: String)] {
         self.lines.dropFirst().map { line in
             let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
@@ -179,7 +181,7 @@ package struct RawRequest: Sendable {
         self.fields.filter { $0.name.lowercased() == name.lowercased() }.map(\.value)
     }
 
-    /// Whether the body was sent in chunks.
+    /// Whether a `Transfer-Encoding` field has the value `chunked`.
     package var isChunked: Bool { self.values(of: "Transfer-Encoding").contains { $0.lowercased() == "chunked" } }
 
     /// The method and the target.
@@ -190,7 +192,7 @@ package struct RawRequest: Sendable {
 ///
 /// Calls can block the thread.
 package struct RawConnection {
-    /// The client has ended the connection, the server stops, or a pause was interrupted by received bytes.
+    /// The connection has ended, the server stops, or received bytes have interrupted a pause.
     package struct Ended: Error {}
 
     /// The connection's number, from 1 in the order of acceptance.
@@ -208,7 +210,8 @@ package struct RawConnection {
 
     // MARK: - Reading
 
-    /// Reads and records the next request with its body; sends `100 Continue` if the request expects it.
+    /// Reads and records the next request with the body; sends `100 Continue` if the request has
+    /// `Expect: 100-continue`.
     @discardableResult
     package mutating func readRequest() throws(Ended) -> RawRequest {
         var request = try self.readHead()
@@ -263,7 +266,7 @@ package struct RawConnection {
         self.buffer += bytes
     }
 
-    /// Reads and discards bytes until the client ends the connection or the server stops.
+    /// Reads and discards bytes until the connection ends or the server stops.
     package mutating func waitForEnd() {
         self.buffer = []
         while Socket.read(self.descriptor) != nil {}
@@ -281,7 +284,10 @@ package struct RawConnection {
 
     /// Writes some of the bytes, limited by the space in the send buffer.
     ///
-    /// - Returns: The number of written bytes; 0 if no space became free within the limit.
+    /// - Parameters:
+    ///   - bytes: The bytes.
+    ///   - milliseconds: The maximum wait for space.
+    /// - Returns: The number of written bytes; 0 if no byte was written within the maximum wait.
     package func writeSome(_ bytes: ArraySlice<UInt8>, milliseconds: Int32) throws(Ended) -> Int {
         guard let count = Socket.writeSome(bytes, to: self.descriptor, milliseconds: milliseconds) else {
             throw Ended()
@@ -296,17 +302,16 @@ package struct RawConnection {
 
     // MARK: - Waiting and ending
 
-    /// Waits for a call of ``RawServer/proceed()``.
+    /// Waits for a call of ``RawServer/proceed()``, or uses up an earlier call; throws if the server stops.
     package func waitToProceed() throws(Ended) {
         guard self.server.waitToProceed() else { throw Ended() }
     }
 
-    /// Pauses between two writes of a slow response; throws at once if the client sends bytes or ends the
-    /// connection.
+    /// Pauses between two writes of a slow response; throws at once if bytes arrive or the connection ends.
     package func pause(milliseconds: Int32) throws(Ended) {
         guard !Socket.waitForInput(self.descriptor, milliseconds: milliseconds) else { throw Ended() }
     }
 
-    /// Makes the connection end with RST when the script returns.
+    /// Makes the connection end with RST instead of FIN at the end of the script.
     package func reset() { Socket.setResetOnClose(self.descriptor) }
 }

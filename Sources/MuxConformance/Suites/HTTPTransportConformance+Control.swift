@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for the control of a call by the caller: cancellation, and errors and pace of the sink.
+/// Rules for control by the caller: cancellation of the call, and errors and delays of the sink.
 extension HTTPTransportConformance {
     static func cancelledBefore(_ transport: any HTTPTransport) async throws {
         try await self.serving(self.responding { _ in self.text() }) { server, url in
@@ -48,7 +48,7 @@ extension HTTPTransportConformance {
             try await self.expectCancellation(of: call, "cancelled in the body of send") { try? await isWritten.pass() }
             await server.waitForClosedConnection()
         }
-        // The call is cancelled once during a wait for more bytes, and once while the sink processes a piece.
+        // The call is cancelled once after a piece, and once while the sink processes a piece.
         for isAtWork in [false, true] {
             let hasPiece = Gate<Void>()
             let work = Gate<Void>()
@@ -89,7 +89,7 @@ extension HTTPTransportConformance {
                 await server.waitForClosedConnection()
             }
         }
-        // The sink throws after the complete response has arrived.
+        // The response needs no more bytes: the error must not be lost at the end of the call.
         try await self.serving(self.ending(after: self.text(200, "", "whole"))) { _, url in
             let sink = WatchedSink(onPiece: { throw Refused() })
             do {
@@ -112,7 +112,7 @@ extension HTTPTransportConformance {
             while written < size {
                 let count = try connection.writeSome(piece.prefix(size - written), milliseconds: 500)
                 stalls = count == 0 ? stalls + 1 : 0
-                // Two writes waited 500 ms each for space while the sink waited: the client does not read.
+                // Two writes found no space for 500 ms each, and the sink waits: the client does not read.
                 if stalls >= 2, gate.callCount > 0 { held.open(1, returning: written) }
                 written += count
             }

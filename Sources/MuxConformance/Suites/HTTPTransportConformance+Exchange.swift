@@ -37,15 +37,14 @@ extension HTTPTransportConformance {
         for way in Way.allCases { try await self.serving(script) { try await body(way, $0, $1) } }
     }
 
-    /// A script: writes a complete response to each request of a connection.
+    /// A script: reads the requests of a connection, and writes `response` to each request.
     static func responding(_ response: @escaping @Sendable (RawRequest) -> String) -> RawServer.Script {
         { connection in
             while true { try connection.write(response(try connection.readRequest())) }
         }
     }
 
-    /// A script: reads a request, writes `bytes`, and ends the connection, by RST with `byReset`, otherwise
-    /// by FIN.
+    /// A script: reads a request, writes `bytes`, and ends the connection by FIN, or with `byReset` by RST.
     static func ending(after bytes: String, byReset: Bool = false) -> RawServer.Script {
         { connection in
             try connection.readRequest()
@@ -65,7 +64,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A complete response; each additional field must end with CRLF.
+    /// The text of a response with a `Content-Length`; each additional field must end with CRLF.
     static func text(_ status: Int = 200, _ fields: String = "", _ body: String = "") -> String {
         "HTTP/1.1 \(status) -\r\n\(fields)Content-Length: \(body.utf8.count)\r\n\r\n\(body)"
     }
@@ -78,7 +77,7 @@ extension HTTPTransportConformance {
         return url
     }
 
-    /// Sends a call, and returns the response with its body; checks the calls of the sink.
+    /// Sends a call, and returns the response with the body; for `stream`, checks the calls of the sink.
     static func reply(_ way: Way, _ transport: any HTTPTransport, _ call: HTTPCall) async throws -> HTTPReply {
         switch way {
         case .send: return try await transport.send(call)
@@ -117,7 +116,7 @@ extension HTTPTransportConformance {
         throw RuleBroken(detail: "\(circumstances), the call succeeded with \(reply)")
     }
 
-    /// Passes the failure of a call to `check`, once for each method of the transport.
+    /// Calls `check` with the failure of `send`, and then with the failure of `stream`.
     static func eachFailure(
         _ circumstances: String,
         _ transport: any HTTPTransport,
@@ -250,7 +249,7 @@ final class WatchedSink: HTTPSink {
     /// The number of received bytes of the body.
     var count: Int { self.state.withLock { $0.count } }
 
-    /// The violation of the sink's protocol, as a sentence; `nil` without a violation.
+    /// The last violation of the rules for calls of a sink; `nil` without a violation.
     var disorder: String? { self.state.withLock { $0.disorder } }
 
     func receive(head: HTTPReply) async throws {

@@ -3,9 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for failures: a failure throws the matching error, and a time-out not before its limit.
-///
-/// A response with a malformed head may be accepted instead.
+/// Rules for failures: each circumstance has a specified failure, and no limit ends a call early.
 extension HTTPTransportConformance {
     static func refusedConnections(_ transport: any HTTPTransport) async throws {
         let (descriptor, port) = try Socket.reservePort()
@@ -61,7 +59,7 @@ extension HTTPTransportConformance {
         }
         try await self.serving(script) { _, base in
             for index in Array(repeating: Array(heads.indices), count: 8).flatMap(\.self) {
-                // State that a transport keeps from a response must not harm the next response.
+                // A malformed head must not harm the next response.
                 _ = try await transport.send(HTTPCall(url: try self.url(base, "/well-formed")))
                 do {
                     _ = try await transport.send(HTTPCall(url: try self.url(base, "/\(index)")))
@@ -132,7 +130,7 @@ extension HTTPTransportConformance {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
                 try connection.write("HTTP/1.1 200 OK\r\n\(head)")
-                // A reset discards unread bytes, so the script waits until the client has read the bytes.
+                // A reset discards unread bytes, so the script waits until the sink has a piece of the body.
                 try connection.waitToProceed()
                 connection.reset()
             }
@@ -157,8 +155,8 @@ extension HTTPTransportConformance {
         let time = TimeSource(ContinuousClock())
         var start = time.now
         var failure = try await self.failure(circumstances, operation)
-        // On a busy machine the limit may pass before the connection is established: the call is repeated, at
-        // most ten times.
+        // On a busy machine the limit may pass before the connection is established, and the failure is then
+        // `notConnected`: the call is repeated, at most ten times.
         for _ in 0..<10 {
             guard case .notConnected = failure else { break }
             start = time.now
@@ -166,8 +164,8 @@ extension HTTPTransportConformance {
         }
         let took = time.now.duration(since: start)
         _ = try await self.expect(kind, circumstances) { throw HTTPError.transport(failure) }
-        // The transport's clock may be coarser. No upper bound is checked: the machine may be busy, and the
-        // limit of the suite applies.
+        // The tolerance is for transports with a coarse clock. No upper bound is checked: the machine may be
+        // busy.
         try self.expect(
             took > limit - .milliseconds(20),
             "\(circumstances), a limit of \(limit) ended the call after \(took)"
@@ -179,7 +177,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A script: writes a byte of a body every 25 ms until the client ends the connection.
+    /// A script: writes a byte of a body every 25 ms until the connection ends.
     ///
     /// The body has no end, because a busy machine may delay the deadline by any time.
     private static func endless(_ connection: inout RawConnection) throws {
@@ -213,7 +211,7 @@ extension HTTPTransportConformance {
                 try await self.expect(.timedOut, after: Limits.short, "silent \(stage), with \(way)") {
                     try await self.reply(way, transport, HTTPCall(url: url))
                 }
-                // On a busy machine the limit may have passed before the connection was established.
+                // On a busy machine the limit may have passed before the server read the request.
                 if !server.requests.isEmpty { await server.waitForClosedConnection() }
             }
         }

@@ -5,7 +5,9 @@ import MuxTesting
 
 /// Rules for redirections, as specified in `HTTPRedirects`.
 extension HTTPTransportConformance {
-    /// A script: redirects `/start` to `location`, and responds to all other requests with "end".
+    /// A script: redirects targets that begin with `/start` to `location`, and responds to others with "end".
+    ///
+    /// Without `location`, a redirection has no `Location`.
     private static func redirecting(
         _ status: Int,
         to location: String? = "/end",
@@ -191,7 +193,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    // MARK: - Other places
+    // MARK: - Other origins
 
     static func credentials(_ transport: any HTTPTransport) async throws {
         let secrets = ["Authorization", "Cookie", "X-Api-Key", "X-Own-Token"]

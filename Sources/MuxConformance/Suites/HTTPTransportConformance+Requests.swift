@@ -3,7 +3,7 @@ import MuxKit
 import MuxNetwork
 import MuxTesting
 
-/// Rules for requests: each request is sent unchanged, completely, and at most once.
+/// Rules for requests: the head, the body and the connection.
 extension HTTPTransportConformance {
     static func methods(_ transport: any HTTPTransport) async throws {
         let target = "/a%2Fb/c;d?x=1%202&y=%2B+z&&e"
@@ -27,7 +27,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// The fields with these names in the server's first request, each as a line of text.
+    /// The fields of the server's first request with the given lower-case names, each as a line of text.
     private static func received(_ names: Set<String>, by server: RawServer) -> [String] {
         (server.requests.first?.fields ?? []).filter { names.contains($0.name.lowercased()) }
             .map { "\($0.name): \($0.value)" }
@@ -72,7 +72,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A body whose bytes vary, so that lost or reordered pieces change the body.
+    /// A body with bytes that repeat after 256 bytes.
     private static func bytes(_ count: Int) -> Data {
         Data((0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) })
     }
@@ -165,7 +165,7 @@ extension HTTPTransportConformance {
             let call = HTTPCall(method: "POST", url: url, body: .stream(.init(length: size) { pieces }))
             async let reply = transport.send(call)
             await made.reached(1)
-            // No event signals that the transport no longer requests pieces, so the check waits for a time.
+            // No event shows that the transport requests no more pieces, so the check waits for 300 ms.
             for _ in 0..<10 { try await self.waitBriefly() }
             let held = made.value * piece
             try self.expect(held < 8 << 20, "\(held) bytes were made before the server read the first byte")
@@ -249,7 +249,7 @@ extension HTTPTransportConformance {
         }
     }
 
-    // MARK: - Once
+    // MARK: - Framing and connections
 
     static func framingFields(_ transport: any HTTPTransport) async throws {
         try await self.serving(self.responding { _ in self.text() }) { server, url in
@@ -275,7 +275,7 @@ extension HTTPTransportConformance {
     }
 
     static func keptConnections(_ transport: any HTTPTransport) async throws {
-        // The server ends a connection right after its first response, or after the next request.
+        // The server ends each connection right after the first response, or after the second request.
         for (endsBefore, byReset) in [(true, false), (false, false), (false, true)] {
             let script: RawServer.Script = { connection in
                 try connection.readRequest()
@@ -333,7 +333,7 @@ extension HTTPTransportConformance {
 
     static func addresses(_ transport: any HTTPTransport) async throws {
         let script = self.responding { self.text(200, "", $0.values(of: "Host").joined(separator: "|")) }
-        // The rule is not checked on a machine without the address.
+        // On a machine without the address, the rule is kept.
         guard let probe = try? Socket.listen(on: .ipv6, port: 0, buffers: nil) else { return }
         Socket.close(probe.descriptor)
         try await self.serving(on: .ipv6, script) { _, url in

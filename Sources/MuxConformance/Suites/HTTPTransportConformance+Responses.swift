@@ -2,9 +2,9 @@ import Foundation
 import MuxNetwork
 import MuxTesting
 
-/// Rules for responses: a response arrives unchanged.
+/// Rules for responses: the head, the content codings and the framing.
 extension HTTPTransportConformance {
-    /// Passes the response to a request to `check`, once for `send` and once for `stream`.
+    /// Calls `check` with the response of `send`, and then with the response of `stream`.
     private static func each(
         _ transport: any HTTPTransport,
         servedBy script: @escaping RawServer.Script,
@@ -108,7 +108,9 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Whether a transport requests gzip by default; otherwise the transport need not decode gzip.
+    /// Sends a request, and returns whether the transport requests gzip by default.
+    ///
+    /// A transport that does not request gzip need not decode gzip.
     private static func asksForGzip(_ transport: any HTTPTransport) async throws -> Bool {
         try await self.serving(self.responding { _ in self.text() }) { server, url in
             _ = try await transport.send(HTTPCall(url: url))
@@ -137,8 +139,9 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// Expects a call with gzip content `bytes` to fail with a failure that `isExpected` accepts; checks
-    /// nothing for a transport that does not request gzip.
+    /// Expects a failure that `isExpected` accepts, from each call with `bytes` as the gzip content.
+    ///
+    /// Checks nothing for a transport that does not request gzip by default.
     private static func expectFailure(
         _ transport: any HTTPTransport,
         _ bytes: [UInt8],

@@ -9,22 +9,22 @@ import MuxTesting
 /// }
 /// ```
 ///
-/// The servers listen on 127.0.0.1, and rules share no server. A server sends exactly the bytes of a script,
-/// and ends connections by FIN or RST. One rule starts a server on `::1` if the machine has this address. One
-/// rule resolves a name under `.invalid` (RFC 6761, section 6.4). No rule uses a proxy or TLS.
+/// The rules start servers on 127.0.0.1, and on `::1` if the machine has this address; no two rules share a
+/// server. The servers send well-formed and malformed responses, and end connections by FIN or RST. One rule
+/// resolves a name under `.invalid` (RFC 6761, section 6.4). No rule needs a proxy or TLS.
 ///
-/// Rules that expect a failure of the transport accept an `HTTPError` or an `HTTPError.TransportFailure`. A
-/// transport that throws other errors, as `HTTPTransport` permits, breaks these rules.
+/// A rule that names a failure, such as `truncated`, accepts an `HTTPError` with the failure, and the
+/// `HTTPError.TransportFailure` itself. `HTTPTransport` permits other types of errors; a transport that
+/// throws an error of another type breaks such a rule.
 public enum HTTPTransportConformance: RuleSuite, Sendable {
-    /// Checks each rule on a separate transport, through `send`, `stream` or both.
+    /// Checks each rule that is not excluded on a separate transport, through `send`, `stream` or both.
     ///
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
     ///   - excluded: The rules to skip, for documented deviations of the transport.
     ///   - makeTransport: Makes a transport with the given options; called once for each checked rule.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule, unless
-    ///   the rule expects the error); an error from `makeTransport`; `CancellationError` if the task is
-    ///   cancelled.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (an unexpected error during the check also
+    ///   breaks the rule); an error from `makeTransport`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         excluding excluded: Set<Rule> = [],
@@ -41,13 +41,15 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
     private static func options(for rule: Rule) -> HTTPTransportConfiguration {
         var options = HTTPTransportConfiguration()
         options.usesProxies = false
-        // Less than the default limit of a rule: a transport that waits in vain reports a time-out.
+        // Less than the default limit of a rule: a transport that waits in vain can report a time-out before
+        // the rule ends.
         options.timeout = .seconds(40)
         switch rule {
         case .silence: options.timeout = Limits.short
         case .slowResponses:
             options.deadline = Limits.short
-            // The deadline must end the endless redirections of this rule, not the number of redirections.
+            // The server of this rule redirects endlessly: the deadline must end the call before the number
+            // of redirections does.
             options.maximumRedirects = 1000
         case .bodyLimit: options.maximumBodySize = Limits.body
         case .redirectionLimit: options.maximumRedirects = Limits.redirections
@@ -56,10 +58,10 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         return options
     }
 
-    /// The limits of the transport that some rules exceed.
+    /// The limits of the transport in the rules that exceed a limit.
     enum Limits {
         static let short = Duration.milliseconds(250)
-        /// In bytes: more than the gzip content of the rules, and less than the decoded content.
+        /// The maximum body in bytes: more than the gzip content of the rules, less than the decoded content.
         static let body = 300
         static let redirections = 3
     }
@@ -130,7 +132,9 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
 }
 
 extension HTTPTransportConformance {
-    /// A rule of `HTTPTransport`, in the order of the checks; the raw value is a sentence.
+    /// A rule of `HTTPTransport`, with the rule's sentence as the raw value.
+    ///
+    /// The order of the cases is the order of the checks.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
@@ -141,32 +145,36 @@ extension HTTPTransportConformance {
         /// characters.
         case methods = "Methods and targets are sent unchanged"
 
-        /// Names, values and their order; a name may occur more than once.
+        /// The server gets the names, values and order unchanged; a name may occur more than once.
         case requestFields = "Header fields are sent in order, and fields of the same name are not merged"
 
         /// A field with an empty value, or a space as the value.
         case emptyFields = "A field without a value is sent"
 
-        /// `POST`, `PUT` and `PATCH` without a body, or with an empty body: RFC 9110, section 8.6. For `GET`
-        /// and `DELETE`, the length is 0 or is not sent.
-        case emptyBodies = "A missing body is sent with Content-Length 0 if the method anticipates content"
+        /// `POST`, `PUT` and `PATCH` without a body, or with an empty body: RFC 9110, section 8.6. With `GET`
+        /// and `DELETE`, a `Content-Length` may be missing, and must otherwise be 0.
+        case emptyBodies =
+            "A missing or empty body is sent with Content-Length 0 if the method anticipates content"
 
-        /// 300 KB in either direction.
+        /// 300 KB in each direction.
         case largeBodies = "Large bodies arrive completely"
 
         /// A stream with a known length, a stream without a length, and a stream without pieces.
         case streamedBodies = "A streamed body arrives completely"
 
-        /// The server has the first piece before the second piece is generated.
+        /// The server receives the first piece before the second piece is generated.
         case bodiesInPieces = "A piece of a body is sent before the next piece is made"
 
-        /// A body of 32 MB for a server that does not read; fewer than 8 MB may be generated.
+        /// A body of 32 MB; fewer than 8 MB may be generated before the server reads the first byte.
         case slowServers = "A server that does not read suspends the stream of a body"
 
         /// A stream that is shorter or longer than announced, or that throws an error.
+        ///
+        /// The call throws the error of the stream, or a `ConnectivityError` that is not a connectivity
+        /// failure. The server gets no complete request.
         case brokenBodies = "A call fails if the stream of the body fails or differs from the announced length"
 
-        /// A 413 response after the head of a request with 8 MB.
+        /// A 413 response after the head of a request with a body of 8 MB.
         case earlyResponses = "A response before the end of the request body is returned"
 
         /// 8 MB, sent back by the server during the upload.
@@ -175,20 +183,20 @@ extension HTTPTransportConformance {
         /// The fields in `HTTPHeaders.Name.framing`.
         case framingFields = "A framing field is refused before the request is sent"
 
-        /// The server ends a kept connection between two requests by FIN, or at the second request by FIN or
-        /// RST.
-        case keptConnections = "A POST on a kept connection that ends fails or arrives exactly once"
+        /// The server ends the connection by FIN after the first response, or by FIN or RST after the second
+        /// request. The `POST` may fail with a connectivity failure.
+        case keptConnections = "A POST arrives at most once, even if the server ends the kept connection"
 
         /// 200 concurrent calls.
         case manyCalls = "Each of many concurrent calls gets the response to its request"
 
-        /// `http://[::1]/`, if the machine has that address.
+        /// A server on `::1`; checked only if the machine has this address.
         case addresses = "A server at an IPv6 address is reached"
 
         // MARK: Responses
 
-        /// The server sends the body after the sink has received the head, and the second piece of the body
-        /// after the sink has received the first piece.
+        /// The server sends no byte of the body before the sink has the head, and no second piece before the
+        /// sink has bytes of the first piece.
         case responsesInPieces = "The sink receives a response while the response arrives"
 
         /// Two `Set-Cookie` lines, one with a comma in a date: RFC 6265, section 3.
@@ -200,30 +208,31 @@ extension HTTPTransportConformance {
         /// RFC 9112, section 7.1.2.
         case trailers = "The fields after a chunked body are trailers"
 
-        /// The content is not decoded, and the field `Content-Encoding` stays.
+        /// The codings `x-mux` and `gzip, x-mux`.
         case unknownCodings = "Content with an unknown coding arrives unchanged, with the field Content-Encoding"
 
-        /// Decoding is checked only if the transport sends `Accept-Encoding: gzip`. Every transport must send
-        /// the caller's `Accept-Encoding` unchanged.
+        /// Decoding is checked only if the transport itself adds an `Accept-Encoding` with `gzip`. Every
+        /// transport must send the caller's `Accept-Encoding` unchanged.
         case knownCodings = "Content with the coding gzip arrives decoded"
 
         /// Truncated gzip content, with a correct `Content-Length`, with a last chunk, and without a length;
-        /// checked only if the transport sends `Accept-Encoding: gzip`.
+        /// checked as ``knownCodings``.
         case cutContent = "Incomplete gzip content fails as truncated, even if all announced bytes arrived"
 
-        /// Checked only if the transport sends `Accept-Encoding: gzip`.
+        /// Any transport failure; checked as ``knownCodings``.
         case damagedContent = "Content with a wrong gzip checksum is an error"
 
-        /// 100 and 103: RFC 9110, section 15.2.
+        /// The statuses 100 and 103: RFC 9110, section 15.2.
         case interimResponses = "Interim responses and their fields are ignored"
 
         /// Responses to `HEAD`, the statuses 204 and 304, and the length 0: RFC 9112, section 6.3.
         case responsesWithoutBody = "A response without a body ends with the head, regardless of Content-Length"
 
-        /// The end of the connection ends the body: RFC 9112, section 6.3.
+        /// FIN ends the body: RFC 9112, section 6.3. After RST, see ``resetBodies``.
         case unannouncedBodies = "A body without a length ends at the end of the connection"
 
-        /// Contradictory, non-numeric, negative or too large lengths: RFC 9112, section 6.3.
+        /// Contradictory, non-numeric, negative or too large lengths: RFC 9112, section 6.3. The call fails
+        /// with any transport failure.
         case contradictingLengths = "An invalid or contradicting Content-Length is an error"
 
         /// `HTTPTransportConfiguration.maximumBodySize`, which applies only to `send`.
@@ -234,8 +243,9 @@ extension HTTPTransportConformance {
         /// 301, 302 and 303.
         case redirectedPosts = "A redirected POST becomes a GET without the body and the fields of the body"
 
-        /// 301 and 302 keep all methods except `POST`; 303 changes all methods except `HEAD` to `GET`.
-        case redirectedMethods = "A redirection keeps other methods, but 303 changes all methods except HEAD to GET"
+        /// A kept method keeps the body; a `GET` in place of another method has no body.
+        case redirectedMethods =
+            "301 and 302 keep all methods except POST, and 303 changes all methods except HEAD to GET"
 
         /// 307 and 308, with a body in memory.
         case resentBodies = "A redirection with 307 or 308 sends the method and the body again"
@@ -243,13 +253,13 @@ extension HTTPTransportConformance {
         /// 307 and 308, with a streamed body.
         case resentStreams = "A redirection with 307 or 308 sends a streamed body again"
 
-        /// The sink gets only one head.
+        /// The status 302, with a short body and with a body of about 1 MB.
         case redirectionBodies = "The head and the body of a followed redirection are not returned"
 
-        /// A missing or empty `Location`, or a `Location` without a valid URL or without a host.
+        /// A missing or empty `Location`, an invalid URL, or an `http` URL without a host.
         case unusableLocations = "A redirection without a usable Location is returned"
 
-        /// 201, 300, 304, 305, 306 and 400.
+        /// The statuses 201, 300, 304, 305, 306 and 400.
         case otherRedirections = "A response with another status and a Location is returned"
 
         /// RFC 9110, section 10.2.2.
@@ -279,29 +289,31 @@ extension HTTPTransportConformance {
         /// The failure is `notHTTP`.
         case otherProtocols = "A response of another protocol fails as not HTTP"
 
-        /// Malformed field lines and status lines, several times, each after a well-formed response.
+        /// Heads with malformed lines, or with the unexpected status 101; each head several times, after a
+        /// well-formed response.
         case malformedHeads = "Malformed lines of a head are ignored, or the response is not HTTP"
 
         /// The failure is `closedWithoutResponse`, after FIN and after RST.
-        case missingResponses = "A connection that ends before the first byte was closed without a response"
+        case missingResponses = "A connection that ends before the first byte fails as closed without a response"
 
         /// The failure is `closedWithoutResponse`, after FIN and after RST.
-        case halfHeads = "A connection that ends in a head was closed without a response"
+        case halfHeads = "A connection that ends within a head fails as closed without a response"
 
         /// The failure is `truncated`, with the announced and the received number of bytes.
         case halfBodies = "A body that is shorter than the announced length fails as truncated"
 
-        /// The failure is `truncated`; for malformed chunks, any transport failure.
+        /// The failure is `truncated`; with a malformed chunk, any transport failure.
         case halfChunks = "A chunked body that ends before the last chunk fails as truncated"
 
         /// The failure is `truncated`.
         case resetBodies = "A body whose connection is reset fails as truncated"
 
-        /// The failure is `timedOut`, if the server is silent before, within or after the head, or within the
-        /// body.
+        /// The failure is `timedOut`, and the connection is closed. The server is silent before, within or
+        /// after the head, or within the body; pauses below the limit are no failure.
         case silence = "A call to a silent server times out after the limit"
 
-        /// The failure is `deadlineExceeded`; for `stream`, only the deadline of a call applies.
+        /// The failure is `deadlineExceeded`; the deadline of the options applies to `send`, and not to
+        /// `stream`.
         case slowResponses = "A call ends at the deadline, even while the response arrives"
 
         /// `HTTPCall.timeout` and `HTTPCall.deadline`.
@@ -321,7 +333,7 @@ extension HTTPTransportConformance {
         /// The caller gets the error. If the response is incomplete, the connection is closed.
         case sinkErrors = "The call ends with the error of the sink"
 
-        /// A response of 32 MB for a waiting sink; the server can send fewer than 8 MB.
+        /// A response of 32 MB; the server can send fewer than 8 MB while the sink waits.
         case slowSinks = "A waiting sink suspends the server"
     }
 }

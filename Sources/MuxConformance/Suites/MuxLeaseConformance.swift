@@ -20,8 +20,8 @@ public enum MuxLeaseConformance: RuleSuite, Sendable {
     ///   - advance: Moves the lease's time forward; a rule advances the time by at most 80 seconds in total.
     ///   - makeLease: Makes a lease without a previous holder, and returns two connections to the lease, as
     ///     from two processes.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
-    ///   from `makeLease`; `CancellationError` if the task is cancelled.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (an unexpected error during the check also
+    ///   breaks the rule); an error from `makeLease`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         advancing advance: @escaping @Sendable @concurrent (Duration) async -> Void,
@@ -138,7 +138,7 @@ extension MuxLeaseConformance {
         try await parties.alice.giveBack(first)
         let present = try await parties.alice.take(as: "carol", for: .seconds(60))
         try self.expect(present.owner == "bob", "\(present.owner) has the lease")
-        // The return of an earlier term of the current holder has no effect, either.
+        // An earlier term with the name of the current holder has no effect, either.
         let old = MuxLeaseTerm(owner: "bob", generation: first.generation, remaining: .seconds(60))
         try await parties.bob.giveBack(old)
         let still = try await parties.alice.take(as: "carol", for: .seconds(60))
@@ -189,8 +189,8 @@ extension MuxLeaseConformance {
         try await self.wait(for: seen, through: waiting) { try await parties.alice.giveBack(term) }
     }
 
-    /// Waits with each of `leases`, calls `event` when all waits have begun, and returns when all waits have
-    /// ended.
+    /// Waits with each of `leases`, calls `event` shortly after the start of the last wait, and returns when
+    /// all waits have ended.
     private static func wait(
         for term: MuxLeaseTerm,
         through leases: [any MuxLease],
@@ -241,7 +241,7 @@ extension MuxLeaseConformance {
                 group.cancelAll()
                 return try await group.next() ?? nil
             }
-            guard let result else { continue }  // a wait may also return early
+            guard let result else { continue }  // a wait may return early, without an error
             try self.expect(
                 result is CancellationError,
                 "the error is not CancellationError: \(result)"

@@ -23,8 +23,8 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
     ///   - advance: Moves the store's time forward; waits in real time if the store's time cannot be set, as
     ///     with a database engine.
     ///   - makeStore: Makes an empty store, and returns two connections to the store, as from two machines.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
-    ///   from `makeStore`; `CancellationError` if the task is cancelled.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (an error during the check also breaks the
+    ///   rule); an error from `makeStore`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(180),
         unit: Duration = .seconds(10),
@@ -91,7 +91,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
             return ticket
         }
 
-        /// Claims a ticket and puts the entry, like a fetch of one machine.
+        /// Claims a ticket and puts the entry, as a machine with a fetched value does.
         func store(_ entry: MuxShared.Entry, _ name: MuxShared.Name? = nil) async throws {
             let isStored = try await self.alice.put(entry, with: try await self.ticket(self.alice, name))
             try MuxSharedStoreConformance.expect(isStored, "the put of the first holder is refused")

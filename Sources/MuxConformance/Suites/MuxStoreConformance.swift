@@ -15,8 +15,8 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
     /// - Parameters:
     ///   - limit: The maximum real time of each rule; exceeding the limit breaks the rule.
     ///   - makeStore: Makes an empty store in its first session, independent of earlier stores.
-    /// - Throws: ``ConformanceFailure`` for the first broken rule (a throwing call breaks the rule); an error
-    ///   from `makeStore`; `CancellationError` if the task is cancelled.
+    /// - Throws: ``ConformanceFailure`` for the first broken rule (an error during the check also breaks the
+    ///   rule); an error from `makeStore`; `CancellationError` if the task is cancelled.
     public static func run(
         within limit: Duration = .seconds(60),
         _ makeStore: @Sendable @concurrent () async throws -> any MuxStore
@@ -156,7 +156,7 @@ extension MuxStoreConformance {
         var entries = (1...40).map { self.entry("a", "\($0)", $0) }
         entries += [self.entry("a", nil, 41), self.entry("b", "1", 42)]
         try await store.save(entries, durability: .full)
-        // In a different order than the saves, and with one name twice.
+        // The names are in another order than the saved entries, with one name twice.
         let asked = entries.reversed() + entries.prefix(1)
         var names = asked.map(\.name)
         var expected: [MuxStoredEntry?] = asked.map { $0 }
@@ -230,8 +230,8 @@ extension MuxStoreConformance {
         }
         try await store.save([self.entry("a", "c", 1), self.entry("a", "c", 2)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 2))
-        // A later save with lower numbers also replaces: a clock can be set back, and an app can be
-        // downgraded.
+        // A later save replaces an entry with a later time or a higher schema version, too: a clock can be
+        // set back, and an app can be downgraded.
         try await store.save([self.entry("a", "c", 1)], durability: .full)
         try await self.expect(store, holds: self.entry("a", "c", 1))
     }
@@ -379,7 +379,7 @@ extension MuxStoreConformance {
     }
 
     private static func manyCalls(_ store: any MuxStore) async throws {
-        // The library saves serially, and loads at any time.
+        // The library saves serially, and loads at any time: a load concurrent with a save must be atomic.
         for number in 0..<50 {
             let (entry, former) = (self.entry("d", "\(number)", number), self.entry("d", "\(number - 1)", number - 1))
             async let present = store.load([entry.name, former.name])

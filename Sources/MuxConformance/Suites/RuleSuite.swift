@@ -26,7 +26,7 @@ public struct ConformanceFailure: Error, LocalizedError, CustomStringConvertible
     public var description: String { ErrorText.ended("\(self.rule): \(self.detail)") }
 }
 
-/// The error that a check throws if its rule is broken.
+/// A violation of a rule that a check has found.
 struct RuleBroken: Error {
     var detail: String
 }
@@ -34,8 +34,8 @@ struct RuleBroken: Error {
 extension RuleSuite {
     /// Runs the check of one rule.
     ///
-    /// Any error of the check, or exceeding the limit, breaks the rule. A check over the limit is cancelled
-    /// and not awaited.
+    /// Any error of the check, or exceeding the limit, breaks the rule. A check that is still running at the
+    /// return is cancelled and not awaited.
     ///
     /// - Throws: ``ConformanceFailure`` if the rule is broken; `CancellationError` if the current task is
     ///   cancelled.
@@ -66,7 +66,7 @@ extension RuleSuite {
         if let detail = try await verdict.pass() { throw ConformanceFailure(rule: rule, detail: detail) }
     }
 
-    /// Waits for 30 ms of real time, so that running calls make progress.
+    /// Waits for 30 ms of real time, in which other tasks can make progress.
     static func waitBriefly() async throws {
         try await TimeSource(ContinuousClock()).sleep(for: .milliseconds(30))
     }
