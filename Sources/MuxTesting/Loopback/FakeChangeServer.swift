@@ -1,7 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// A server in memory that applies each change once per idempotency key, for tests of an outbox.
+/// A server in memory for tests of an outbox: changes with the same idempotency key are applied once.
 ///
 /// ```swift
 /// let server = FakeChangeServer()
@@ -11,11 +11,14 @@ public import MuxKit
 /// server.react(.loseResponse, .refuse(status: 409, "The post was deleted."))
 /// ```
 ///
-/// ``response(to:)`` is the handler of a ``LoopbackServer``, for a test over HTTP.
+/// For a test over HTTP, let the handler of a ``LoopbackServer`` return ``response(to:)``.
 ///
 /// **Concurrent calls** are safe; each request takes the next reaction.
 public final class FakeChangeServer: Sendable {
     /// The reaction to one request.
+    ///
+    /// Without HTTP, ``FakeChangeServer/receive(_:key:token:)`` throws a ``Failure`` in place of a refusal or
+    /// a closed connection. A change is applied only if no change with the same key was applied before.
     public enum Reaction: Sendable {
         /// Applies the change, and responds with 200.
         case confirm
@@ -23,13 +26,16 @@ public final class FakeChangeServer: Sendable {
         case loseResponse
         /// Closes the connection without applying the change.
         case loseRequest
-        /// Refuses the connection: the request is not sent. Over HTTP the same as ``loseRequest``.
+        /// Refuses the connection: the failure says that the request was not sent. Over HTTP the same as
+        /// ``loseRequest``.
         case refuseConnection
         /// Responds with the status and a message, without applying the change.
         case refuse(status: Int, String)
-        /// Responds with 503 and `Retry-After` (over HTTP in whole seconds), without applying the change.
+        /// Responds with 503 and `Retry-After`, without applying the change.
+        ///
+        /// Over HTTP, the duration is rounded down to whole seconds, and the body is empty.
         case busy(retryAfter: Duration)
-        /// Applies the change; the response follows when the closure returns.
+        /// Applies the change, and responds with 200 when the closure returns.
         case wait(@Sendable @concurrent () async -> Void)
     }
 
@@ -47,7 +53,7 @@ public final class FakeChangeServer: Sendable {
     public struct Failure: Error, Sendable, Hashable {
         /// The status of the response; `nil` without a response.
         public let status: Int?
-        /// The message of the response, or a description of the lost connection.
+        /// The message of the response, or a sentence about the lost or refused connection.
         public let message: String
         fileprivate var retryAfter: Duration?
         fileprivate var hasArrived = true
@@ -69,24 +75,25 @@ public final class FakeChangeServer: Sendable {
 
     /// Makes a server.
     ///
-    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``.
+    /// - Parameter usual: The reaction to a request without a reaction from ``react(_:)``; called only for
+    ///   such a request.
     public init(usual: @escaping @Sendable (_ content: String, _ key: String?) -> Reaction = { _, _ in .confirm }) {
         self.usual = usual
     }
 
-    /// Determines the reactions to the next requests, in order, after earlier calls of this method.
+    /// Appends reactions: each of the next requests takes the first remaining reaction.
     public func react(_ reactions: Reaction...) { self.state.withLock { $0.reactions += reactions } }
 
     /// The applied changes, in order.
     public var applied: [Applied] { self.state.withLock { $0.applied } }
 
-    /// The number of requests.
+    /// The number of requests, with any reaction.
     public var requestCount: Int { self.requests.value }
 
-    /// The number of requests that were not applied, because a change with the same key was applied before.
+    /// The number of changes that were not applied because a change with the same key was applied before.
     public var repetitionCount: Int { self.state.withLock { $0.repetitions } }
 
-    /// The number of requests whose key was in another running request.
+    /// The number of requests that began during another request with the same key.
     public var overlapCount: Int { self.state.withLock { $0.overlaps } }
 
     /// Suspends until this number of requests has begun; returns early if the task is cancelled.
@@ -99,7 +106,7 @@ public final class FakeChangeServer: Sendable {
     ///
     /// - Parameters:
     ///   - content: The content of the change.
-    ///   - key: The idempotency key; each change without a key is applied.
+    ///   - key: The idempotency key; a change without a key is never a repetition.
     ///   - token: The token of the request.
     /// - Throws: ``Failure``.
     public func receive(_ content: String, key: String?, token: String? = nil) async throws(Failure) {
@@ -141,9 +148,9 @@ public final class FakeChangeServer: Sendable {
         if isNew { self.changes.add() }
     }
 
-    /// The response to a request with the header field `Idempotency-Key` and a bearer token.
+    /// The response to a request; `Idempotency-Key` and the bearer token may be missing.
     ///
-    /// A refusal has the message as its body, in plain text.
+    /// The body of a response to ``Reaction/refuse(status:_:)`` is the message, in plain text.
     public func response(to request: LoopbackServer.Request) async -> LoopbackServer.Response {
         let content = String(decoding: request.body, as: UTF8.self)
         do throws(Failure) {
@@ -159,7 +166,7 @@ public final class FakeChangeServer: Sendable {
 }
 
 extension FakeChangeServer.Failure: RetryableError, ConnectivityError, UnsentError {
-    /// Transient for a lost connection; otherwise the status decides.
+    /// Transient without a response; otherwise the status decides.
     public var retryAdvice: RetryAdvice {
         RetryAdvice(isTransient: self.status == nil, status: self.status, retryAfter: self.retryAfter)
     }

@@ -11,8 +11,8 @@ public import Foundation
 /// - `GET /places/{id}` with a bearer token: a place; 404 with `not_found`; or 401, as for `GET /me`.
 /// - Other requests: 404 with `not_found`.
 ///
-/// Bodies are JSON or a URL-encoded form. Tokens are sent as `access_token`, `refresh_token`, `token_type`
-/// and `expires_in` (whole seconds).
+/// The bodies of requests are JSON or a URL-encoded form; the bodies of responses are JSON. Tokens are sent
+/// as `access_token`, `refresh_token`, `token_type` and `expires_in` (rounded down to whole seconds).
 public final class LoopbackBackend: Sendable {
     private struct TokenReply: Encodable, Sendable {
         enum CodingKeys: String, CodingKey {
@@ -65,7 +65,7 @@ public final class LoopbackBackend: Sendable {
     @discardableResult
     public func goOnline() throws(LoopbackServer.Failure) -> URL { try self.server.start() }
 
-    /// Stops listening and ends every connection; returns when all sockets are closed.
+    /// Stops listening and ends every connection; returns when the listener and all connections are closed.
     public func goOffline() async { await self.server.stop() }
 
     private static func response(

@@ -8,14 +8,14 @@ final class LoopbackConnection: Sendable {
         /// `false` after the descriptors are closed: the system may have reused their numbers.
         var isOpen = true
         var isStopped = false
-        /// The task of the running handler, or of a response's running closure.
+        /// The task of the running handler, or of an asynchronous closure of a response.
         var work: Task<Void, Never>?
     }
 
-    /// The received bytes that are not processed yet, and the state of the client's sending side.
+    /// The received bytes that are not processed yet.
     private struct Incoming {
         var parser: LoopbackRequestParser
-        /// Whether the client has shut down its sending side; the client may still read.
+        /// Whether no more bytes can be received; the client may still read the response.
         var isEnded = false
     }
 
@@ -24,7 +24,7 @@ final class LoopbackConnection: Sendable {
     private let executor = LoopbackExecutor()
     private let state = Locked(State())
 
-    /// Takes ownership of the descriptor.
+    /// Takes ownership of the descriptor, unless the initializer throws.
     init(_ descriptor: Int32) throws(LoopbackServer.Failure) {
         self.descriptor = descriptor
         self.wakeUp = try Socket.makeWakePipe()
@@ -43,7 +43,9 @@ final class LoopbackConnection: Sendable {
         }
     }
 
-    /// Makes ``serve(_:_:_:)`` return soon.
+    /// Ends the connection and cancels the running closure, so ``serve(_:_:_:)`` returns soon.
+    ///
+    /// A synchronous closure, such as `immediate`, delays the return.
     func stop() {
         let work = self.state.withLock { state -> Task<Void, Never>? in
             guard state.isOpen else { return nil }
@@ -95,10 +97,10 @@ final class LoopbackConnection: Sendable {
 
     // MARK: - Responding
 
-    /// Sends a response to `request`, or, if `request` is `nil`, to bytes that are not a valid request.
+    /// Sends a response to `request`, or, if `request` is `nil`, to bytes that the parser refused.
     ///
-    /// - Returns: Whether the response was sent and the connection stays open; for a `nil` request, whether
-    ///   the response was sent.
+    /// - Returns: Whether the response was sent and the connection may have a next request; if `request` is
+    ///   `nil`, whether the response was sent.
     private func send(
         _ response: LoopbackServer.Response,
         to request: LoopbackServer.Request?,
@@ -106,7 +108,7 @@ final class LoopbackConnection: Sendable {
     ) -> Bool {
         var keepsAlive = request?.keepsAlive ?? false
         var hasBody = true
-        // Sent in one write with the first bytes of the body.
+        // If the next step is `send`, the head and the bytes of the step are sent in one write.
         var head = Data()
         for step in response.steps {
             if case .send(let data) = step, hasBody {
@@ -134,9 +136,9 @@ final class LoopbackConnection: Sendable {
         return keepsAlive || request == nil
     }
 
-    /// Sends the bytes of one step of a response.
+    /// Performs one step with a closure.
     ///
-    /// - Returns: Whether the response continues.
+    /// - Returns: `false` if the connection has ended, or the server stops.
     private func send(_ step: LoopbackServer.Response.Step, _ incoming: inout Incoming) -> Bool {
         switch step {
         case .sendPieces(let next):
@@ -173,9 +175,12 @@ final class LoopbackConnection: Sendable {
         return Data((text + "\r\n").utf8)
     }
 
-    /// Blocks until `operation` has returned; `nil` if the client hung up or the server stopped earlier.
+    /// Runs `operation` in a task, and blocks until the return of `operation`.
     ///
     /// Bytes received in the meantime are appended to `incoming`.
+    ///
+    /// - Returns: The value; `nil`, after a cancellation of the task, if the client hangs up or the server
+    ///   stops earlier.
     private func outcome<Value: Sendable>(
         of operation: @escaping @Sendable @concurrent () async -> Value,
         _ incoming: inout Incoming
@@ -196,7 +201,7 @@ final class LoopbackConnection: Sendable {
         while true {
             let listens = !incoming.isEnded && incoming.parser.canTakeMore
             if !listens, !Socket.isConnected(self.descriptor) { break }
-            // Without reading, only polling detects a reset.
+            // The descriptor is not part of this wait: only polling detects a reset.
             let milliseconds: Int32? = listens ? nil : 20
             let source = listens ? self.descriptor : nil
             switch Socket.wait(for: source, wake: self.wakeUp.wait, milliseconds: milliseconds) {

@@ -9,12 +9,13 @@ extension LoopbackServer {
     /// let server = LoopbackServer { request in file.response(to: request) }
     /// ```
     ///
-    /// The bytes are generated while sending; the file may be larger than memory. The file supports
-    /// `Range: bytes=a-`, `bytes=a-b` and `bytes=-n`, and `If-Range` (RFC 9110, sections 13.1.5 and 14).
+    /// A response generates the bytes while sending; the file may be larger than memory. The file supports
+    /// `Range: bytes=a-`, `bytes=a-b` and `bytes=-n`, and `If-Range` with an entity tag (RFC 9110, sections
+    /// 13.1.5 and 14). For other ranges, such as several ranges, the response contains the whole file.
     public final class File: Sendable {
-        /// A fault of one response.
+        /// A fault of one response; without effect on a response with status 416.
         public enum Fault: Sendable {
-            /// The connection is closed after this number of bytes of the body.
+            /// The connection is closed after this number of bytes of the body, or after the body.
             case cut(after: Int64)
             /// The server sends this number of bytes of the body, waits for the closure, then sends the rest.
             case hold(after: Int64, @Sendable @concurrent () async -> Void)
@@ -23,9 +24,11 @@ extension LoopbackServer {
             /// `Content-Length` is too large by this number of bytes; the connection is closed after the
             /// body.
             case claim(more: Int64)
-            /// The start in `Content-Range` is too large by this number of bytes.
+            /// The start in `Content-Range` is too large by this number of bytes; without effect on a
+            /// response with status 200.
             case shift(by: Int64)
-            /// The response has no `Content-Length`, and the body has this number of extra bytes.
+            /// The response has no `Content-Length`, and the body has this number of extra zeros; the
+            /// connection is closed after the body.
             case excess(Int)
             /// The response has no `Content-Length`; the connection is closed after the body.
             case unannounced
@@ -52,7 +55,7 @@ extension LoopbackServer {
             self.state = Locked(State(size: max(0, size), seed: seed, etag: etag))
         }
 
-        /// Replaces the content.
+        /// Replaces the content and the validator; earlier responses keep the previous content.
         ///
         /// - Parameters:
         ///   - size: The size in bytes.
@@ -66,10 +69,11 @@ extension LoopbackServer {
             }
         }
 
-        /// The offset of the first byte of each body, in the order of the requests.
+        /// The offset of the first byte of each response with status 200 or 206, in the order of the calls of
+        /// ``response(to:fault:)``.
         public var starts: [Int64] { self.state.withLock { $0.starts } }
 
-        /// The number of body bytes generated so far.
+        /// The number of bytes of the file that responses have generated so far.
         public var bytesSent: Int64 { self.state.withLock { $0.sent } }
 
         /// The whole content.
@@ -152,8 +156,8 @@ extension LoopbackServer {
             }
         }
 
-        /// The range of a header field: `nil` for a malformed or missing field, `.some(nil)` for an
-        /// unsatisfiable range.
+        /// The range of a header field: `nil` for a missing, malformed or unsupported field, `.some(nil)` for
+        /// an unsatisfiable range.
         private static func range(_ field: String?, of size: Int64) -> Range<Int64>?? {
             guard let field, field.hasPrefix("bytes=") else { return .none }
             let ends = field.dropFirst("bytes=".count).split(
@@ -197,6 +201,6 @@ extension LoopbackServer {
 }
 
 extension Range<Int64> {
-    /// The first `count` numbers of the range.
+    /// At most the first `count` numbers of the range; empty for a negative `count`.
     fileprivate func prefixing(_ count: Int64) -> Range<Int64> { self.prefix(Int(clamping: Swift.max(0, count))) }
 }

@@ -21,7 +21,7 @@ extension LoopbackServer {
         /// The path as sent, percent-encoded, without the query.
         public var path: String { String(self.target.prefix { $0 != "?" }) }
 
-        /// The segments of the path, each percent-decoded.
+        /// The nonempty segments of the path, percent-decoded; a segment with invalid escapes is unchanged.
         public var segments: [String] {
             self.path.split(separator: "/").map { $0.removingPercentEncoding ?? String($0) }
         }
@@ -32,21 +32,24 @@ extension LoopbackServer {
             return self.headers.first { $0.name.lowercased() == name }?.value
         }
 
-        /// Whether the client may send another request on the same connection (RFC 9112, section 9.3).
+        /// Whether the request lets the connection stay open (RFC 9112, section 9.3).
         var keepsAlive: Bool {
             let options = ConnectionOptions(self.headers)
             return !options.contains("close")
                 && (self.version != "HTTP/1.0" || options.contains("keep-alive"))
         }
 
-        /// The token of an `Authorization: Bearer …` field; `nil` if absent.
+        /// The token of the first `Authorization` field; `nil` without the field, or with another scheme than
+        /// `Bearer`.
         public var bearerToken: String? {
             guard let value = self.header("Authorization"), value.lowercased().hasPrefix("bearer ") else { return nil }
             return String(value.dropFirst("bearer ".count))
         }
 
-        /// The fields of the body: a JSON object whose values are strings, or a URL-encoded form; empty for
-        /// other JSON.
+        /// The fields of the body.
+        ///
+        /// With the type `application/json`, the body must be an object whose values are strings; otherwise
+        /// the result is empty. With another type, the body is read as a URL-encoded form.
         public var fields: [String: String] {
             if self.header("Content-Type")?.lowercased().hasPrefix("application/json") == true {
                 return (try? JSONDecoder().decode([String: String].self, from: self.body)) ?? [:]
@@ -85,7 +88,7 @@ package struct LoopbackRequestParser: Sendable {
     package enum Step: Sendable {
         /// More bytes are needed.
         case needsMore
-        /// The client waits for permission to send the body (RFC 9110, section 10.1.1).
+        /// The client asks for `100 Continue` before the body (RFC 9110, section 10.1.1).
         case sendContinue
         /// A complete request; its bytes are removed from the buffer.
         case request(LoopbackServer.Request)
@@ -108,7 +111,7 @@ package struct LoopbackRequestParser: Sendable {
         self.bodyLimit = bodyLimit
     }
 
-    /// Whether more bytes may be read while the current request is processed.
+    /// Whether the buffer has space for more bytes while the server processes a request.
     package var canTakeMore: Bool { self.buffer.count <= self.headerLimit + self.bodyLimit }
 
     package mutating func append(_ bytes: [UInt8]) { self.buffer += bytes }

@@ -7,12 +7,13 @@ extension LoopbackServer {
         public enum Step: Sendable {
             /// Sends a status line and the given header fields.
             ///
-            /// The server adds `Connection: close` if the request ends the connection (except for 1xx), and
-            /// `Connection: keep-alive` if an HTTP/1.0 request keeps the connection open.
+            /// Except with the statuses 1xx, the server adds `Connection: close` if the request ends the
+            /// connection. The server adds `Connection: keep-alive` if an HTTP/1.0 request keeps the
+            /// connection open.
             ///
-            /// In a response to `HEAD`, and with the statuses 1xx, 204 and 304, the server skips the
-            /// following steps `send`, `sendPieces`, `sendAwaited` and `wait`. With `Connection: close` the
-            /// connection is closed after the last step.
+            /// In a response to `HEAD`, and with the statuses 1xx, 204 and 304, the server skips the steps
+            /// `send`, `sendPieces`, `sendAwaited` and `wait` up to the next head. With `Connection: close`
+            /// the connection is closed after the last step.
             case head(status: Int, headers: [(name: String, value: String)])
 
             /// Sends the given bytes, with or without a preceding ``head(status:headers:)``.
@@ -40,21 +41,21 @@ extension LoopbackServer {
         /// The steps in order.
         ///
         /// After the last step, the server reads the next request from the connection, unless the request or
-        /// a head ends the connection, for example with `Connection: close`.
+        /// the response ends the connection, for example with `Connection: close`.
         public var steps: [Step]
 
         /// Makes a response from steps.
         public init(steps: [Step]) { self.steps = steps }
 
-        /// Makes a well-formed response.
+        /// Makes a response with a head and a body.
         ///
         /// - Parameters:
         ///   - status: The status code.
         ///   - headers: Names and values of header fields; `Content-Length` is added, except with the
         ///     statuses 1xx, 204 and 304.
         ///   - body: The body.
-        ///   - claimedLength: A wrong `Content-Length`, in bytes; the connection is then closed after the
-        ///     body.
+        ///   - claimedLength: A wrong `Content-Length`, in bytes; `nil` for the size of the body. After a body
+        ///     with a wrong length, the server closes the connection.
         public init(
             status: Int = 200,
             headers: KeyValuePairs<String, String> = [:],

@@ -10,29 +10,32 @@ import MuxKit
 /// await server.stop()
 /// ```
 ///
-/// The server uses real sockets and separate threads, and keeps a connection open until the client or a
-/// response ends the connection. A ``Response`` can also violate the protocol. The server is not intended for
-/// production.
+/// The server uses real sockets and separate threads. A connection can have several requests (RFC 9112,
+/// section 9.3). A ``Response`` can also violate the protocol. The server is not intended for production.
+///
+/// **Refused requests.** The server itself responds to a malformed request (status 400), a request with
+/// `Transfer-Encoding` (411), and a request above a limit (413 or 431), and closes the connection. Such
+/// requests are not counted.
 ///
 /// **Concurrent calls.** Each connection runs the closure on a separate queue: a blocking closure delays only
 /// the requests of the same connection.
 ///
-/// **Cancellation.** The closure's task is cancelled if the client hangs up or the server stops. A client
-/// that has shut down only its sending side still gets the response.
+/// **Cancellation.** The closure's task is cancelled if the client hangs up, or if the server stops or is
+/// released. A client that has shut down only its sending side still gets the response.
 public final class LoopbackServer: Sendable {
     /// Responds to a request.
     public typealias Handler = @Sendable @concurrent (Request) async -> Response
 
     private struct State: Sendable {
-        /// Whether the server was started, and not stopped since.
+        /// Whether ``LoopbackServer/start()`` has succeeded without a later ``LoopbackServer/stop()``.
         var isRunning = false
-        /// The pipe to wake the accepting thread; `nil` without an accepting thread.
+        /// The pipe to end the accepting thread; `nil` without such a thread, and after the signal to end.
         var wake: Int32?
         var isStopping = false
-        /// The number of starts.
+        /// The number of successful starts.
         var starts = 0
-        /// The port of the first start; on Linux, `reservation` reserves a free port until the deallocation
-        /// of the server.
+        /// The port of every start; `nil` before the port is chosen. On Linux, `reservation` reserves a free
+        /// port until the deallocation of the server.
         var port: UInt16?
         var reservation: Int32?
         var nextID: UInt64 = 0
@@ -60,7 +63,8 @@ public final class LoopbackServer: Sendable {
     ///   - bodyLimit: The maximum size of a body, in bytes.
     ///   - immediate: Called first, on the connection's thread, without a task: for tests with a blocked
     ///     cooperative pool.
-    ///   - handler: Responds to a request if `immediate` returned `nil`; several calls can run concurrently.
+    ///   - handler: Responds to a request for which `immediate` returned no response; runs concurrently for
+    ///     several connections.
     public init(
         port: UInt16? = nil,
         headerLimit: Int = 16_384,
@@ -126,7 +130,7 @@ public final class LoopbackServer: Sendable {
 
     /// Stops listening and ends every connection.
     ///
-    /// **Concurrent calls.** All calls return when all sockets are closed.
+    /// **Concurrent calls.** All calls return when the listener and all connections are closed.
     ///
     /// **Cancellation.** A cancellation does not shorten the wait.
     public func stop() async {
@@ -156,7 +160,7 @@ public final class LoopbackServer: Sendable {
         return URL(string: "http://127.0.0.1\(port)") ?? URL(filePath: "/")
     }
 
-    /// The number of received requests.
+    /// The number of received requests, without refused requests.
     public var requestCount: Int { self.requests.value }
 
     /// The number of accepted connections.
@@ -165,7 +169,7 @@ public final class LoopbackServer: Sendable {
     /// The number of open connections.
     public var openConnectionCount: Int { self.state.withLock { $0.connections.count } }
 
-    /// The number of received requests for a method and path, such as `"GET /me"`.
+    /// The number of received requests with a method and path, such as `"GET /me"`, without refused requests.
     public func requestCount(_ methodAndPath: String) -> Int { self.requestsByPath[methodAndPath].value }
 
     /// Suspends until `count` requests were received; returns early if the task is cancelled.
@@ -224,8 +228,8 @@ extension LoopbackServer {
     @nonexhaustive
     #endif
     public enum Failure: Error, Sendable, Hashable, LocalizedError, CustomStringConvertible {
-        /// The system refused a socket or a pipe with this `errno`; `port` is `nil` if no port was chosen
-        /// before.
+        /// The system refused a socket, a port or a pipe with this `errno`; `port` is the refused port, and
+        /// otherwise `nil`.
         case cannotListen(code: Int32, port: UInt16? = nil)
 
         /// The server is running, or is still stopping.
@@ -242,7 +246,7 @@ extension LoopbackServer {
             case .cannotListen(let code, let port):
                 "The loopback server cannot listen\(port.map { " on port \($0)" } ?? ""). "
                     + ErrorText.sentence(of: NSError(domain: NSPOSIXErrorDomain, code: Int(code)))
-            case .alreadyRunning: "The loopback server is already running."
+            case .alreadyRunning: "The loopback server is running, or has not stopped yet."
             }
         }
     }

@@ -588,7 +588,7 @@ struct ErrorTextTests {
                 LoopbackServer.Failure.cannotListen(code: POSIXError.Code.EMFILE.rawValue),
                 "The loopback server cannot listen. Too many open files."
             ),
-            (LoopbackServer.Failure.alreadyRunning, "The loopback server is already running."),
+            (LoopbackServer.Failure.alreadyRunning, "The loopback server is running, or has not stopped yet."),
             (FakeOAuthServer.Failure.unavailable, "The fake server is unavailable."),
             (ScriptEnded(call: 4), "The script has no outcome for call 4."),
             (ConformanceFailure(rule: "It keeps", detail: "it did not"), "It keeps: it did not."),

@@ -8,18 +8,19 @@ import Darwin
 
 /// The POSIX calls of a loopback server.
 ///
-/// The calls can block and must not run on the cooperative pool.
+/// A call that waits for a peer or a pipe blocks the thread, and must not run on the cooperative pool.
 ///
-/// A descriptor belongs to one thread, and only this thread closes the descriptor. Other threads end a wait
-/// of the thread with ``shutDown(_:)`` or a pipe.
+/// A connection or a listener belongs to one thread, and only this thread closes the descriptor. Other
+/// threads end a wait of the thread with ``shutDown(_:)`` or a pipe.
 package enum Socket {
     /// The event at the end of a wait.
     package enum Event: Sendable, Equatable {
         /// A byte was written to the pipe.
         case woken
-        /// Bytes or a connection have arrived, or the peer has ended its sending side.
+        /// A read or an accept does not block: bytes or a connection have arrived, or the connection has
+        /// ended.
         case readable
-        /// The connection was reset, both sides were shut down, or the wait failed.
+        /// The system reports an end or an error without input, or the wait failed.
         case hungUp
         /// No event happened within the limit.
         case timedOut
@@ -38,7 +39,8 @@ package enum Socket {
     /// - Parameters:
     ///   - address: The address.
     ///   - port: The port; 0 for a free port.
-    ///   - buffers: The size of each buffer of accepted connections, in bytes; `nil` for the system's size.
+    ///   - buffers: The requested size of each buffer of accepted connections, in bytes; `nil` for the system's
+    ///     size.
     /// - Returns: The listener, and its port.
     /// - Throws: ``LoopbackServer/Failure``.
     package static func listen(
@@ -130,9 +132,9 @@ package enum Socket {
         return isBound ? UInt16(bigEndian: port(place)) : nil
     }
 
-    /// Accepts the next connection; `nil`, after 10 milliseconds, on failure.
+    /// Accepts the next connection; on failure, waits for 10 milliseconds and returns `nil`.
     ///
-    /// Without free descriptors, the connection stays readable: a thread that accepts again at once would
+    /// Without free descriptors, the listener stays readable: a thread that accepts again at once would
     /// occupy a processor.
     package static func accept(_ listener: Int32) -> Int32? {
         let descriptor = systemAccept(listener)
@@ -214,8 +216,8 @@ package enum Socket {
 
     /// Waits until the socket can send, and writes the bytes that fit.
     ///
-    /// - Returns: The number of written bytes, 0 if no byte fits within the time limit; `nil` if the
-    ///   connection is closed.
+    /// - Returns: The number of written bytes; 0 if no byte was written within the time limit; `nil` after an
+    ///   error, such as the end of the connection.
     package static func writeSome(_ bytes: ArraySlice<UInt8>, to descriptor: Int32, milliseconds: Int32) -> Int? {
         var entry = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         var ready = poll(&entry, 1, milliseconds)
@@ -228,7 +230,7 @@ package enum Socket {
         return count < 0 ? nil : count
     }
 
-    /// Waits for input or the end of the connection; `false` if the time limit passes.
+    /// Waits for input or the end of the connection; `false` if the time limit passes or the wait fails.
     package static func waitForInput(_ descriptor: Int32, milliseconds: Int32) -> Bool {
         var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         var ready = poll(&entry, 1, milliseconds)
@@ -277,7 +279,7 @@ package enum Socket {
         for descriptor in descriptors { systemClose(descriptor) }
     }
 
-    /// Configures a socket: not inherited by child processes, no delay of small writes, and on Apple
+    /// Configures a socket: closed in child processes by `exec`, no delay of small writes, and on Apple
     /// platforms no signal on a write to a closed connection.
     private static func configure(_ descriptor: Int32) {
         _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
