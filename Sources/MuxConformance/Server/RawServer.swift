@@ -9,7 +9,7 @@ package import MuxTesting
 /// let server = RawServer { connection in
 ///     try connection.readRequest()
 ///     try connection.write("HTTP/1.1 200 OK\r\nContent-Le")
-///     connection.reset()
+///     connection.resetAtEnd()
 /// }
 /// ```
 ///
@@ -313,5 +313,5 @@ package struct RawConnection {
     }
 
     /// Makes the connection end with RST instead of FIN at the end of the script.
-    package func reset() { Socket.setResetOnClose(self.descriptor) }
+    package func resetAtEnd() { Socket.setResetOnClose(self.descriptor) }
 }

@@ -49,7 +49,7 @@ extension HTTPTransportConformance {
         { connection in
             try connection.readRequest()
             try connection.write(bytes)
-            if byReset { connection.reset() }
+            if byReset { connection.resetAtEnd() }
         }
     }
 
@@ -117,7 +117,7 @@ extension HTTPTransportConformance {
     }
 
     /// Calls `check` with the failure of `send`, and then with the failure of `stream`.
-    static func eachFailure(
+    static func checkEachFailure(
         _ circumstances: String,
         _ transport: any HTTPTransport,
         _ script: @escaping RawServer.Script,

@@ -120,7 +120,7 @@ extension HTTPTransportConformance {
             "x\r\nhello", "-5\r\nhello\r\n0\r\n\r\n", "5\r\nhelloo\r\n0\r\n\r\n", "fffffffffffffffff\r\nhello",
         ] {
             let script = self.ending(after: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\(body)")
-            try await self.eachFailure("with the chunks \(body.debugDescription)", transport, script)
+            try await self.checkEachFailure("with the chunks \(body.debugDescription)", transport, script)
         }
     }
 
@@ -132,7 +132,7 @@ extension HTTPTransportConformance {
                 try connection.write("HTTP/1.1 200 OK\r\n\(head)")
                 // A reset discards unread bytes, so the script waits until the sink has a piece of the body.
                 try connection.waitToProceed()
-                connection.reset()
+                connection.resetAtEnd()
             }
             try await self.serving(script) { server, url in
                 let sink = WatchedSink(onPiece: { server.proceed() })

@@ -281,7 +281,7 @@ extension HTTPTransportConformance {
                 try connection.readRequest()
                 try connection.respond()
                 if !endsBefore { try connection.readRequest() }
-                if byReset { connection.reset() }
+                if byReset { connection.resetAtEnd() }
             }
             try await self.serving(script) { server, base in
                 let content = Data("content".utf8)

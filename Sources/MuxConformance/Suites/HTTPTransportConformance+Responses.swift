@@ -5,7 +5,7 @@ import MuxTesting
 /// Rules for responses: the head, the content codings and the framing.
 extension HTTPTransportConformance {
     /// Calls `check` with the response of `send`, and then with the response of `stream`.
-    private static func each(
+    private static func checkEachResponse(
         _ transport: any HTTPTransport,
         servedBy script: @escaping RawServer.Script,
         _ check: (HTTPReply) throws -> Void
@@ -37,7 +37,7 @@ extension HTTPTransportConformance {
     static func repeatedFields(_ transport: any HTTPTransport) async throws {
         let cookies = ["a=1; Expires=Wed, 21 Oct 2037 07:28:00 GMT", "b=2; Path=/"]
         let fields = "Set-Cookie: \(cookies[0])\r\nX-Between: 1\r\nset-cookie: \(cookies[1])\r\n"
-        try await self.each(transport, servedBy: self.ending(after: self.text(200, fields))) { reply in
+        try await self.checkEachResponse(transport, servedBy: self.ending(after: self.text(200, fields))) { reply in
             let found = reply.headers.values(of: .setCookie)
             try self.expect(found == cookies, "the cookies are \(found)")
         }
@@ -52,7 +52,7 @@ extension HTTPTransportConformance {
                 try connection.write(Array("HTTP/1.1 200 OK\r\nX-Text: ".utf8) + bytes)
                 try connection.write("\r\nContent-Length: 2\r\n\r\nok")
             }
-            try await self.each(transport, servedBy: script) { reply in
+            try await self.checkEachResponse(transport, servedBy: script) { reply in
                 try self.expect(reply, 200, "ok", "with the bytes \(bytes) in a field")
                 let found = reply.headers["X-Text"] ?? "no text"
                 try self.expect(found == text, "the bytes \(bytes) in a field are \(found)")
@@ -63,7 +63,7 @@ extension HTTPTransportConformance {
     static func trailers(_ transport: any HTTPTransport) async throws {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Check\r\n\r\n"
         let body = "5\r\nhello\r\n0\r\nX-Check: abc\r\nX-Count: 5\r\n\r\n"
-        try await self.each(transport, servedBy: self.ending(after: head + body)) { reply in
+        try await self.checkEachResponse(transport, servedBy: self.ending(after: head + body)) { reply in
             try self.expect(reply, 200, "hello", "with trailers")
             let found = ["X-Check", "X-Count"].map { reply.trailers[$0] }
             try self.expect(found == ["abc", "5"], "the trailers are \(found.map { $0 ?? "none" })")
@@ -76,7 +76,7 @@ extension HTTPTransportConformance {
     static func unknownCodings(_ transport: any HTTPTransport) async throws {
         for coding in ["x-mux", "gzip, x-mux"] {
             let response = self.text(200, "Content-Encoding: \(coding)\r\n", "as it is")
-            try await self.each(transport, servedBy: self.ending(after: response)) { reply in
+            try await self.checkEachResponse(transport, servedBy: self.ending(after: response)) { reply in
                 try self.expect(reply, 200, "as it is", "with the coding \(coding)")
                 let found = reply.headers[.contentEncoding] ?? "no coding"
                 try self.expect(found == coding, "the field of the coding \(coding) became \(found)")
@@ -133,7 +133,7 @@ extension HTTPTransportConformance {
         }
         guard try await self.asksForGzip(transport) else { return }
         for framing in Framing.allCases {
-            try await self.each(transport, servedBy: self.gzipped(self.gzip, framing)) { reply in
+            try await self.checkEachResponse(transport, servedBy: self.gzipped(self.gzip, framing)) { reply in
                 try self.expect(reply, 200, self.plain, "with gzip and the framing \(framing)")
             }
         }
@@ -151,7 +151,7 @@ extension HTTPTransportConformance {
         guard try await self.asksForGzip(transport) else { return }
         for framing in Framing.allCases {
             let text = "\(circumstances) and the framing \(framing)"
-            try await self.eachFailure(text, transport, self.gzipped(bytes, framing)) { failure in
+            try await self.checkEachFailure(text, transport, self.gzipped(bytes, framing)) { failure in
                 try self.expect(isExpected(failure), "\(text), the failure is unexpected: \(failure)")
             }
         }
@@ -183,7 +183,7 @@ extension HTTPTransportConformance {
         ]
         for responses in [[interim[0]], [interim[1]], [interim[0], interim[1], interim[1]]] {
             let script = self.ending(after: responses.joined() + self.text(200, "X-Last: 1\r\n", "body"))
-            try await self.each(transport, servedBy: script) { reply in
+            try await self.checkEachResponse(transport, servedBy: script) { reply in
                 try self.expect(reply, 200, "body", "after \(responses.count) interim responses")
                 try self.expect(reply.headers["X-Last"] == "1", "the fields of the response are missing")
                 try self.expect(reply.headers["Link"] == nil, "a field of an interim response is in the response")
@@ -224,7 +224,9 @@ extension HTTPTransportConformance {
         let body = String(repeating: "all of it. ", count: 10_000)
         for text in [body, ""] {
             let script = self.ending(after: "HTTP/1.1 200 OK\r\nX-It: 1\r\n\r\n\(text)")
-            try await self.each(transport, servedBy: script) { try self.expect($0, 200, text, "without a length") }
+            try await self.checkEachResponse(transport, servedBy: script) {
+                try self.expect($0, 200, text, "without a length")
+            }
         }
     }
 
@@ -235,7 +237,7 @@ extension HTTPTransportConformance {
         ]
         for fields in fields {
             let script = self.ending(after: "HTTP/1.1 200 OK\r\n\(fields)\r\n\r\nhello")
-            try await self.eachFailure("with \(fields.debugDescription)", transport, script)
+            try await self.checkEachFailure("with \(fields.debugDescription)", transport, script)
         }
     }
 

@@ -97,7 +97,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
             try MuxSharedStoreConformance.expect(isStored, "the put of the first holder is refused")
         }
 
-        func isThere(_ name: MuxShared.Name) async throws -> Bool {
+        func hasEntry(_ name: MuxShared.Name) async throws -> Bool {
             let found = try await self.bob.load([name])
             try MuxSharedStoreConformance.expect(found.count == 1, "\(found.count) results for one name")
             return found[0] != nil
@@ -132,7 +132,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
 
 extension MuxSharedStoreConformance {
     private static func empty(_ fleet: Fleet) async throws {
-        let isThere = try await fleet.isThere(fleet.name)
+        let isThere = try await fleet.hasEntry(fleet.name)
         try self.expect(!isThere, "the store has an entry")
         let claim = try await fleet.claim(fleet.alice)
         guard case .granted(let ticket, nil) = claim else { throw RuleBroken(detail: "\(claim)") }
@@ -187,7 +187,7 @@ extension MuxSharedStoreConformance {
         }
         try await fleet.bob.invalidate([.entry(keys[0])])
         for (number, key) in keys.enumerated() {
-            let isThere = try await fleet.isThere(MuxShared.Name(key))
+            let isThere = try await fleet.hasEntry(MuxShared.Name(key))
             try self.expect(
                 isThere == (number > 0),
                 "after the removal of \(keys[0]), \(key) is \(isThere ? "still" : "not") in the store"
@@ -253,7 +253,7 @@ extension MuxSharedStoreConformance {
         let isStored = try await fleet.bob.put(fleet.entry(), with: second)
         try self.expect(isStored, "the put of the next holder is refused")
         try await fleet.bob.giveUp(second)
-        let isThere = try await fleet.isThere(fleet.name)
+        let isThere = try await fleet.hasEntry(fleet.name)
         try self.expect(isThere, "the release has removed the entry")
     }
 
@@ -278,12 +278,12 @@ extension MuxSharedStoreConformance {
         for scope in self.scopes {
             try await fleet.store(fleet.entry())
             try await fleet.bob.invalidate([scope])
-            let isThere = try await fleet.isThere(fleet.name)
+            let isThere = try await fleet.hasEntry(fleet.name)
             try self.expect(!isThere, "after the invalidation of \(scope), the entry is still in the store")
         }
         try await fleet.store(fleet.entry())
         try await fleet.bob.invalidate([])
-        let isThere = try await fleet.isThere(fleet.name)
+        let isThere = try await fleet.hasEntry(fleet.name)
         try self.expect(isThere, "after an empty invalidation, the entry is missing")
     }
 
@@ -314,11 +314,11 @@ extension MuxSharedStoreConformance {
         let isStored = try await fleet.alice.put(fleet.entry("other"), with: ticket)
         try self.expect(isStored, "a claim outside the scope has ended")
         for name in [other, distant] {
-            let isThere = try await fleet.isThere(name)
+            let isThere = try await fleet.hasEntry(name)
             try self.expect(isThere, "\(name) is missing")
         }
         try await fleet.bob.invalidate([.domain("Places"), .tag("Places")])
-        let isThere = try await fleet.isThere(distant)
+        let isThere = try await fleet.hasEntry(distant)
         try self.expect(isThere, "an entry of another domain is missing")
     }
 
@@ -328,7 +328,7 @@ extension MuxSharedStoreConformance {
         _ = try await fleet.ticket(fleet.alice)
         let key = MuxStoreKey(domain: "Places", key: "2")
         try await fleet.store(fleet.entry(), MuxShared.Name(key, tags: [fleet.name.tags[0]]))
-        let isThere = try await fleet.isThere(MuxShared.Name(key, tags: [fleet.name.tags[1]]))
+        let isThere = try await fleet.hasEntry(MuxShared.Name(key, tags: [fleet.name.tags[1]]))
         try self.expect(!isThere, "an entry with another tag is found")
     }
 

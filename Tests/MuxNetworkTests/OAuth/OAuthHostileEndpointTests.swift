@@ -63,7 +63,7 @@ struct OAuthHostileEndpointTests {
         { connection in
             try connection.readRequest()
             try connection.write(text)
-            if byReset { connection.reset() }
+            if byReset { connection.resetAtEnd() }
         }
     }
 

@@ -65,7 +65,7 @@ struct ConnectionReuseTests {
                     }
                     try connection.write(first)
                     try connection.waitToProceed()
-                    if stray == .reset { connection.reset() }
+                    if stray == .reset { connection.resetAtEnd() }
                     if stray.isEnd { return }
                     try connection.write(stray.rawValue)
                     strays.add()

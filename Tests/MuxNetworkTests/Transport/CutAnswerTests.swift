@@ -30,7 +30,7 @@ struct CutAnswerTests {
             let words = try connection.readRequest().target.split(separator: "/")
             let count = words.first.flatMap { Int($0) } ?? 0
             try connection.write(Array(answer.bytes.prefix(count)))
-            if words.last == "rst" { connection.reset() }
+            if words.last == "rst" { connection.resetAtEnd() }
         }
         let base = try server.start()
         var options = HTTPTransportConfiguration()

@@ -35,7 +35,7 @@ struct HandshakeTests {
     private static func server(_ ending: Ending) throws -> (RawServer, URL) {
         let server = RawServer { connection in
             let isReset = ending == .reset || ending == .resetAtOnce
-            if isReset { connection.reset() }
+            if isReset { connection.resetAtEnd() }
             if ending == .endAtOnce || ending == .resetAtOnce { return }
             let head = try connection.read(count: 5)
             _ = try connection.read(count: Int(head[3]) << 8 | Int(head[4]))

@@ -29,7 +29,7 @@ struct TransportFuzzTests {
             for piece in answer.pieces { try connection.write(piece) }
             switch answer.ending {
             case .fin: return
-            case .rst: return connection.reset()
+            case .rst: return connection.resetAtEnd()
             case .silence: return connection.waitForEnd()
             }
         }
