@@ -288,6 +288,7 @@ package struct RawConnection {
     ///   - bytes: The bytes.
     ///   - milliseconds: The maximum wait for space.
     /// - Returns: The number of written bytes; 0 if no byte was written within the maximum wait.
+    /// - Throws: ``Ended``.
     package func writeSome(_ bytes: ArraySlice<UInt8>, milliseconds: Int32) throws(Ended) -> Int {
         guard let count = Socket.writeSome(bytes, to: self.descriptor, milliseconds: milliseconds) else {
             throw Ended()

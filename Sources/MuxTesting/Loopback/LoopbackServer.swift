@@ -34,9 +34,9 @@ public final class LoopbackServer: Sendable {
         var isStopping = false
         /// The number of successful starts.
         var starts = 0
-        /// The port of every start; `nil` before the port is chosen. On Linux, `reservation` reserves a free
-        /// port until the deallocation of the server.
+        /// The port of every start; `nil` before the port is chosen.
         var port: UInt16?
+        /// On Linux, reserves a free port until the deallocation of the server.
         var reservation: Int32?
         var nextID: UInt64 = 0
         var connections: [UInt64: LoopbackConnection] = [:]
