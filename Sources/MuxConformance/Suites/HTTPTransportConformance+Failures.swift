@@ -163,6 +163,7 @@ extension HTTPTransportConformance {
             failure = try await self.failure(circumstances, operation)
         }
         let took = time.now.duration(since: start)
+        // Checks the kind of the failure above, without another call.
         _ = try await self.expect(kind, circumstances) { throw HTTPError.transport(failure) }
         // The tolerance is for transports with a coarse clock. No upper bound is checked: the machine may be
         // busy.

@@ -180,7 +180,7 @@ extension HTTPTransportConformance {
         /// 8 MB, sent back by the server during the upload.
         case simultaneousBodies = "The body and the response are transferred at the same time"
 
-        /// The fields in `HTTPHeaders.Name.framing`.
+        /// The fields in `HTTPHeaders.Name.framing`; the failure is an `HTTPError.PreparationFailure`.
         case framingFields = "A framing field is refused before the request is sent"
 
         /// The server ends the connection by FIN after the first response, or by FIN or RST after the second
@@ -235,7 +235,8 @@ extension HTTPTransportConformance {
         /// with any transport failure.
         case contradictingLengths = "An invalid or contradicting Content-Length is an error"
 
-        /// `HTTPTransportConfiguration.maximumBodySize`, which applies only to `send`.
+        /// The failure is `bodyTooLarge`; `HTTPTransportConfiguration.maximumBodySize` applies only to
+        /// `send`.
         case bodyLimit = "A decoded body over the limit is refused, with or without an announced length"
 
         // MARK: Redirections
@@ -267,15 +268,18 @@ extension HTTPTransportConformance {
             "A relative Location is resolved, and a Location without a fragment inherits the fragment"
 
         /// The credential fields of the options and of the call, with redirections to another port and back.
-        case credentials = "A redirection to another port removes credentials, also after a return"
+        case credentials =
+            "A redirection to another port removes credentials, and a return does not restore the credentials"
 
-        /// `POST` with 307 and 308, `PUT` with 301 and 302, and `PATCH` with 307.
+        /// `POST` with 307 and 308, `PUT` with 301 and 302, and `PATCH` with 307. The failure is
+        /// `redirectRefused`.
         case bodiesForOthers = "A body is not sent to another port"
 
-        /// `ftp`, `file`, `data` and an unknown scheme.
+        /// `ftp`, `file`, `data` and an unknown scheme. The failure is `redirectRefused`.
         case foreignSchemes = "A redirection to a scheme other than http and https is refused"
 
-        /// `HTTPTransportConfiguration.maximumRedirects`.
+        /// The failure is `redirectRefused`, after `HTTPTransportConfiguration.maximumRedirects`
+        /// redirections.
         case redirectionLimit = "A redirection beyond the limit is refused"
 
         // MARK: Failures
@@ -296,7 +300,8 @@ extension HTTPTransportConformance {
         /// The failure is `closedWithoutResponse`, after FIN and after RST.
         case missingResponses = "A connection that ends before the first byte fails as closed without a response"
 
-        /// The failure is `closedWithoutResponse`, after FIN and after RST.
+        /// The failure is `closedWithoutResponse`, after FIN and after RST, and also after an interim
+        /// response.
         case halfHeads = "A connection that ends within a head fails as closed without a response"
 
         /// The failure is `truncated`, with the announced and the received number of bytes.
@@ -312,8 +317,8 @@ extension HTTPTransportConformance {
         /// after the head, or within the body; pauses below the limit are no failure.
         case silence = "A call to a silent server times out after the limit"
 
-        /// The failure is `deadlineExceeded`; the deadline of the options applies to `send`, and not to
-        /// `stream`.
+        /// The failure is `deadlineExceeded`, with and without redirections. The deadline of the options
+        /// applies to `send`, and not to `stream`.
         case slowResponses = "A call ends at the deadline, even while the response arrives"
 
         /// `HTTPCall.timeout` and `HTTPCall.deadline`.
