@@ -11,8 +11,9 @@ public import Foundation
 /// - `GET /places/{id}` with a bearer token: a place; 404 with `not_found`; or 401, as for `GET /me`.
 /// - Other requests: 404 with `not_found`.
 ///
-/// The bodies of requests are JSON or a URL-encoded form; the bodies of responses are JSON. Tokens are sent
-/// as `access_token`, `refresh_token`, `token_type` and `expires_in` (rounded down to whole seconds).
+/// The bodies of requests are JSON or a URL-encoded form; the bodies of responses are JSON or empty. Tokens
+/// are sent as `access_token`, `refresh_token`, `token_type` and `expires_in` (rounded down to whole
+/// seconds).
 public final class LoopbackBackend: Sendable {
     private struct TokenReply: Encodable, Sendable {
         enum CodingKeys: String, CodingKey {

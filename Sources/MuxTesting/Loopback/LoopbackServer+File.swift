@@ -11,7 +11,8 @@ extension LoopbackServer {
     ///
     /// A response generates the bytes while sending; the file may be larger than memory. The file supports
     /// `Range: bytes=a-`, `bytes=a-b` and `bytes=-n`, and `If-Range` with an entity tag (RFC 9110, sections
-    /// 13.1.5 and 14). For other ranges, such as several ranges, the response contains the whole file.
+    /// 13.1.5 and 14). With another form of `Range`, such as several ranges, the response contains the whole
+    /// file.
     public final class File: Sendable {
         /// A fault of one response; without effect on a response with status 416.
         public enum Fault: Sendable {

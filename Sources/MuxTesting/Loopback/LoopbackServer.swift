@@ -13,9 +13,9 @@ import MuxKit
 /// The server uses real sockets and separate threads. A connection can have several requests (RFC 9112,
 /// section 9.3). A ``Response`` can also violate the protocol. The server is not intended for production.
 ///
-/// **Refused requests.** The server itself responds to a malformed request (status 400), a request with
-/// `Transfer-Encoding` (411), and a request above a limit (413 or 431), and closes the connection. Such
-/// requests are not counted.
+/// **Refused requests.** The server itself responds to a malformed or unsupported request (status 400), a
+/// request with `Transfer-Encoding` (411), and a request above a limit (413 or 431), and closes the
+/// connection. Such requests are not counted.
 ///
 /// **Concurrent calls.** Each connection runs the closure on a separate queue: a blocking closure delays only
 /// the requests of the same connection.
