@@ -223,7 +223,7 @@ extension HTTPTransportConformance {
 
                     let requests = [server.requests.prefix(2), away.requests[...], server.requests.dropFirst(2)]
                     let found = requests.joined().map { request in secrets.filter { request.values(of: $0) != [] } }
-                    try self.expect(found.count == 4, "the server got \(found.count) requests instead of 4")
+                    try self.expect(found.count == 4, "the servers got \(found.count) requests instead of 4")
                     try self.expect(found[1] == secrets, "at the same port, only \(found[1]) were sent again")
                     try self.expect(found[2] == [], "\(found[2]) were sent to another port")
                     try self.expect(found[3] == [], "\(found[3]) were sent again after a return")

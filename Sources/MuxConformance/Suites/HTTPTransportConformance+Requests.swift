@@ -22,7 +22,10 @@ extension HTTPTransportConformance {
                     body == Array(call.body?.data ?? Data()),
                     "the server got \(body.count) bytes with \(method)"
                 )
-                try self.expect(reply.headers["X-Method"] == method, "\(method) has no response")
+                try self.expect(
+                    reply.headers["X-Method"] == method,
+                    "the response to \(method) has the wrong field X-Method"
+                )
             }
         }
     }

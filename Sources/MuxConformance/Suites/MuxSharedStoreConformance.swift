@@ -94,7 +94,7 @@ public enum MuxSharedStoreConformance: RuleSuite, Sendable {
         /// Claims a ticket and puts the entry, as a machine with a fetched value does.
         func store(_ entry: MuxShared.Entry, _ name: MuxShared.Name? = nil) async throws {
             let isStored = try await self.alice.put(entry, with: try await self.ticket(self.alice, name))
-            try MuxSharedStoreConformance.expect(isStored, "the put of the first holder is refused")
+            try MuxSharedStoreConformance.expect(isStored, "a put with a valid claim is refused")
         }
 
         func hasEntry(_ name: MuxShared.Name) async throws -> Bool {

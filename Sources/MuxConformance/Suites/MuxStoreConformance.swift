@@ -55,7 +55,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
 
     private static func expect(_ store: any MuxStore, holdsNo name: MuxStoreKey) async throws {
         let found = try await store.load(name)
-        try self.expect(found == nil, "\(name) is still in the store")
+        try self.expect(found == nil, "\(name) is in the store")
     }
 
     private static func entry(
@@ -388,7 +388,7 @@ extension MuxStoreConformance {
             let (found, single) = try await (present, alone)
             try self.expect(found.count == 2, "two names were loaded as \(found.count) entries")
             for one in [found[0], single] {
-                try self.expect(one == nil || one == entry, "\(entry.name) was loaded incompletely")
+                try self.expect(one == nil || one == entry, "the loaded \(entry.name) differs from the saved entry")
             }
             if number > 0 { try self.expect(found[1] == former, "\(former.name) is lost during a save") }
             try await self.expect(store, holds: entry)
