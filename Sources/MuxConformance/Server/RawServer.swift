@@ -70,6 +70,7 @@ package final class RawServer: Sendable {
             while Socket.wait(for: listener, wake: wakeUp.wait) == .readable {
                 if let descriptor = Socket.accept(listener) { self.serve(descriptor) }
             }
+            self.state.withLock { $0.wake = nil }  // before the descriptor may be used for another file
             Socket.close(listener, wakeUp.wait, wakeUp.wake)
             self.unbound.signal()
         }
@@ -225,7 +226,8 @@ package struct RawConnection {
             }
             while try !self.readLine().isEmpty {}
         } else {
-            request.body = try self.read(count: request.values(of: "Content-Length").first.flatMap { Int($0) } ?? 0)
+            let length = request.values(of: "Content-Length").first.flatMap { Int($0) } ?? 0
+            request.body = try self.read(count: max(length, 0))
         }
         self.server.record(request)
         return request

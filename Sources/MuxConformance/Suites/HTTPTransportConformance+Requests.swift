@@ -75,9 +75,9 @@ extension HTTPTransportConformance {
         }
     }
 
-    /// A body with bytes that repeat after 256 bytes.
+    /// A body without repeated pieces, so that lost and reordered pieces change the body.
     private static func bytes(_ count: Int) -> Data {
-        Data((0..<count).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) })
+        Data((0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) })
     }
 
     static func largeBodies(_ transport: any HTTPTransport) async throws {

@@ -232,7 +232,7 @@ struct WeakParticipants: Sendable {
     private var places: [Place] = []
     private var vacantCount = 0
     /// The numbers of the participants of each `cacheKey`, ascending; may include deallocated participants.
-    private var domains: [String: [UInt64]] = [:]
+    private var domains: [ExactKey<String>: [UInt64]] = [:]
     /// The number of places for participants without `detachesItself`.
     private var purgeableCount = 0
     /// The value of ``purgeableCount`` at which the places of deallocated participants are removed.
@@ -260,13 +260,13 @@ struct WeakParticipants: Sendable {
         )
         if !place.detachesItself { self.purgeableCount += 1 }
         self.places.append(place)
-        guard let domain else { return insertion }
+        guard let domain = domain.map(ExactKey.init) else { return insertion }
         // Removed from the dictionary during the change, to avoid a copy of the array.
         var orders = self.domains.removeValue(forKey: domain) ?? []
         while let last = orders.last {
             if let other = self.place(of: last).flatMap({ self.places[$0].participant }) {
                 insertion.retained.append(other)
-                insertion.sharesDomain = other.domain == domain
+                insertion.sharesDomain = other.domain.map(ExactKey.init) == domain
             }
             guard !insertion.sharesDomain else { break }
             orders.removeLast()
@@ -288,7 +288,9 @@ struct WeakParticipants: Sendable {
             self.places = self.places.filter { !$0.isVacant }
             self.vacantCount = 0
         }
-        guard let domain, var orders = self.domains.removeValue(forKey: domain) else { return }
+        guard let domain = domain.map(ExactKey.init), var orders = self.domains.removeValue(forKey: domain) else {
+            return
+        }
         let index = orders.firstIndex(after: order - 1)
         if index < orders.count, orders[index] == order { orders.remove(at: index) }
         if !orders.isEmpty { self.domains[domain] = orders }
@@ -324,7 +326,7 @@ struct WeakParticipants: Sendable {
 
     /// The living participants with this `cacheKey`.
     func living(in domain: String) -> [any SessionParticipant] {
-        (self.domains[domain] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
+        (self.domains[ExactKey(domain)] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
     }
 
     /// The number of places and `cacheKey`s without a living participant that should have been removed.

@@ -118,6 +118,19 @@ struct RepositoryChoiceTests {
         #expect(value.cachedValue == nil, "a sign-out reaches it nevertheless")
     }
 
+    @Test func `CS-03 cache keys that differ only in their Unicode form are different`() async throws {
+        let world = World()
+        let composed = Multiplexer<Int>(cacheKey: "caf\u{e9}", repository: world.repository) { 1 }
+        let decomposed = Multiplexer<Int>(cacheKey: "cafe\u{301}", repository: world.repository) { 2 }
+        _ = (try await composed.request(), try await decomposed.request())
+
+        await composed.clear()
+
+        #expect(composed.cachedValue == nil)
+        #expect(decomposed.cachedValue == 2)
+        #expect(world.events.count(of: .cacheKeyShared) == 0)
+    }
+
     /// A participant that counts the reads of its domain.
     private final class Named: SessionParticipant {
         static let questions = Locked(0)
