@@ -26,16 +26,16 @@ extension DependencyRunner {
     /// `nil`: the dependency belongs to no session.
     public var sessionRepository: MuxRepository? { nil }
 
-    /// Runs `task` with the dependency; after a refusal, runs `task` again with a new dependency.
+    /// Runs `task` with the dependency; after a thrown refusal, runs `task` again with a new dependency.
     ///
     /// ```swift
     /// let user = try await tokens.run { token in try await api.user(token) }
     /// ```
     ///
-    /// - Parameter task: Does the work and returns the output. Only a thrown ``BadDependencyError`` is a
-    ///   refusal.
+    /// - Parameter task: Does the work and returns the output; throws a ``BadDependencyError`` to refuse the
+    ///   dependency.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task, or the reason for the lack of an acceptable dependency.
+    /// - Throws: The error of the task, or the reason why the runner has no acceptable dependency.
     @inlinable
     @_disfavoredOverload  // A closure with the result type `RunResult` selects the other overload.
     public nonisolated(nonsending) func run<Output: Sendable>(

@@ -4,35 +4,38 @@
 @usableFromInline
 package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     private enum State: Sendable {
-        /// No value, and the recorded failure of the last update, if any.
+        /// No value, and the last recorded failure of an update, if any.
         case absent(Failure?)
-        /// A value, and the recorded failure of the last update, if any.
+        /// A value, and the last recorded failure of an update, if any.
         case held(VersionedDependency, Failure?)
-        /// An update was refused. Every call fails until the failures are cleared, a value is set, the
-        /// parent's value is replaced or the session ends.
+        /// An update was refused: every call fails until ``clearFailures()``.
         case refused(RunnerError)
-        /// A critical error was raised. Every call fails until the failures are cleared, a value is set, the
-        /// parent's value is replaced or the session ends.
+        /// A critical error was raised: every call fails until ``clearFailures()``.
         case critical(RaisedCritical)
     }
 
-    /// The error of a failed update; until the end of the cool-down and the pause, calls that need an update
-    /// fail with this error, unless the call forces an update.
+    /// The error of a failed update.
+    ///
+    /// Until the end of the cool-down and of the pause, calls that need an update fail with this error,
+    /// except forced calls.
     private struct Failure: Sendable {
         let error: any Error
-        /// The end of the cool-down, or of the server's `Retry-After` if later; ``pauses`` may end even
-        /// later.
+        /// The end of the cool-down, or the end of the `Retry-After` if later.
+        ///
+        /// The `Retry-After` is limited to ``FailurePause/longestRetryAfter``. ``pauses`` may end even later.
         let until: Moment
     }
 
     private var state = State.absent(nil)
 
-    // Epochs, counters and refusals are independent of the state: refusals are counted across values.
+    // Not part of `state`: epochs, counters and the records of refusals are kept when the value changes.
 
-    /// Identifies the value; raised by a new value, a critical error, an end of the session, and a drop of
-    /// the value in ``recordParentReplacement(parentEpoch:)``.
+    /// Identifies the value.
     ///
-    /// A refused update removes the value without a new epoch, and a successor of a value may keep the epoch.
+    /// Each value from ``setValue(_:parentEpoch:renewal:isFound:)`` has a new epoch. A successor, or the
+    /// value with other data, can have the same epoch. A critical error, an end of the session and
+    /// ``recordParentReplacement(parentEpoch:)`` with the result `true` also raise the epoch; a refused
+    /// update does not.
     @usableFromInline package private(set) var epoch: UInt64 = 0
 
     /// Raised by each end of a session.
@@ -44,24 +47,24 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The number of the last event of the runner.
     private var lastEvent: UInt64 = 0
 
-    /// The reason for the end of the last session.
+    /// The reason for the last end of a session.
     private var lastEnd = End.reset
 
     /// The epoch of the last value whose refusal requested an update.
     ///
-    /// `nil` without such a value, after a task has accepted a later value, and after an end of the session.
+    /// `nil` without such a value; ``recordAcceptance(_:)`` and ``endSession(_:)`` reset the property.
     private var refusedEpoch: UInt64?
 
-    /// The epoch of the last value that a task accepted after the refusal of an earlier value.
+    /// The epoch of the last value with a recorded acceptance; 0 without such a value.
     private var acceptedEpoch: UInt64 = 0
 
     /// The epoch at the last request for an update.
     private var askedEpoch: UInt64 = 0
 
-    /// The times at which updates replaced refused values, since the last recorded acceptance or the end of a
-    /// session.
+    /// The times at which updates replaced refused values, for ``RunnerPolicy/maximumUpdatesPerWindow``.
     ///
-    /// Contains at most ``RunnerPolicy/maximumUpdatesPerWindow`` times, or one time for a maximum below 1.
+    /// A recorded acceptance and an end of the session remove all times. The array contains only the newest
+    /// times: at most the maximum number, or one time for a maximum below 1.
     private var replacements: [Moment] = []
 
     /// The pauses after failed updates.
@@ -77,9 +80,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// Makes the state of a call that starts at `now`.
     package func call(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
 
-    /// The error with which `call` fails even if a value exists; `nil` without such an error.
+    /// The error with which `call` fails regardless of the value; `nil` without such an error.
     ///
-    /// A critical error precedes the end of the call's session, which precedes a refused update.
+    /// A critical error has precedence over the end of the call's session. The end of the session has
+    /// precedence over a refused update.
     package func standingError(for call: Call) -> (any Error)? {
         if case .critical(let critical) = self.state { return critical }
         guard call.session == self.session else { return self.lastEnd.error }
@@ -99,16 +103,18 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The value, unless the value was made with a parent value that has been replaced.
+    /// The value; `nil` if absent, or if the value belongs to a replaced value of the parent.
+    ///
+    /// - Parameter parentEpoch: The least valid ``VersionedDependency/parentEpoch``.
     package func current(parentEpoch: UInt64) -> VersionedDependency? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held
     }
 
-    /// The value for a call whose early renewal failed or is slow; `nil` if the value has ended, or the call
-    /// must not use the value.
+    /// The value for a call whose early renewal failed or is slow.
     ///
-    /// This function does not examine whether the parent's value has been replaced.
+    /// `nil` for any other call, after the end of the value, and if the call must not use the value. This
+    /// function does not compare the value with the parent's epoch.
     @usableFromInline
     package func fallback(for call: Call, at now: Moment) -> VersionedDependency? {
         guard call.isEarly, self.standingError(for: call) == nil, let held, held.epoch != call.badEpoch,
@@ -125,13 +131,12 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held.epoch != refusedEpoch
     }
 
-    /// Whether the last refusal that requested an update was a refusal of this value.
+    /// Whether the last refusal that requested an update was a refusal of the epoch of `held`.
     package func wasRefused(_ held: VersionedDependency) -> Bool { self.refusedEpoch == held.epoch }
 
-    /// Whether the value of a timed-out update, which began at `epoch`, may be kept: the value is unchanged
-    /// since then, and no update was refused.
+    /// Whether the value of an update that began at `epoch` may be kept after the end of the update's flight.
     ///
-    /// A critical error and the end of a session also raise the epoch.
+    /// `true` if the epoch has not changed, and no refused update is in force.
     package func acceptsLateValue(since epoch: UInt64) -> Bool {
         if case .refused = self.state { return false }
         return self.epoch == epoch
@@ -179,10 +184,11 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return .update
     }
 
-    /// Whether an update is still necessary: no value has arrived since the last request for an update.
+    /// Whether an update is still necessary: no current value has arrived since the last request for an
+    /// update.
     ///
-    /// A value that arrived after the request, such as the late value of a timed-out update, has not been
-    /// refused by any caller, and must not be replaced.
+    /// A value that arrived after the last request, such as the late value of a timed-out update, must stay:
+    /// no call has requested a replacement of this value.
     package func needsUpdate(parentEpoch: UInt64) -> Bool {
         guard let current = self.current(parentEpoch: parentEpoch) else { return true }
         return current.epoch <= self.askedEpoch
@@ -208,7 +214,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Records that a task accepted the value of `epoch`, and clears the records of earlier refusals.
     ///
-    /// Has no effect unless the value of `epoch` is the current value, and unproven.
+    /// Has no effect unless ``isUnproven`` is `true` and the value still has this epoch.
     package mutating func recordAcceptance(_ epoch: UInt64) {
         guard self.isUnproven, epoch == self.held?.epoch else { return }
         self.refusedEpoch = nil
@@ -230,7 +236,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return self.storeValue(value, parentEpoch: parentEpoch, renewal: renewal, isFound: isFound)
     }
 
-    /// Sets the value that an update made or found, and counts the replacement of a refused value.
+    /// Sets the value that an update made or found.
+    ///
+    /// Records the replacement of a refused value for ``RunnerPolicy/maximumUpdatesPerWindow``.
     package mutating func setUpdatedValue(
         _ value: Dependency,
         parentEpoch: UInt64,
@@ -271,8 +279,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     ///   - held: The previous value.
     ///   - value: The successor.
     ///   - raisesEpoch: Whether values of lower layers that were made with the previous value become invalid.
-    ///     Values that lower layers record with ``recordParentSuccessor(from:to:)`` stay valid.
-    /// - Returns: The new value; `nil`, without a change, if the epoch or the session of `held` has ended.
+    ///     A value of a lower layer stays valid after a call of ``recordParentSuccessor(from:to:)`` in that
+    ///     layer.
+    /// - Returns: The new value; `nil`, without a change, unless the epoch and the session of `held` are
+    ///   current.
     package mutating func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
@@ -291,19 +301,21 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Records that a successor, such as a rotated refresh token, replaced the parent's value.
     ///
-    /// A value that was made with the previous parent value, or was set since, stays valid.
+    /// A value with the parent epoch `former`, or with a later parent epoch, stays valid.
     package mutating func recordParentSuccessor(from former: UInt64, to parentEpoch: UInt64) {
         guard let held, held.parentEpoch >= former, held.parentEpoch < parentEpoch else { return }
         _ = self.storeValue(held.value, parentEpoch: parentEpoch, renewal: held.renewal, isFound: held.isFound)
     }
 
-    /// Records a replacement of the parent's value, which clears earlier failures.
+    /// Records a replacement of the parent's value: clears failures, and drops a value that has become
+    /// invalid.
     ///
-    /// Unless the value is newer than the replacement, the value is dropped and the epoch rises, so that a
-    /// late value of a running update is recognised as outdated.
+    /// Unless a valid value exists, the epoch rises, so that a late value of a running update is recognised
+    /// as outdated.
     ///
-    /// - Returns: Whether running updates must be dropped. `false` if a value was set, or was made with the
-    ///   parent's new value, after the replacement: the running updates were started to replace this value.
+    /// - Parameter parentEpoch: The least valid ``VersionedDependency/parentEpoch``.
+    /// - Returns: Whether running updates must be dropped. `false` if a valid value exists: an update with
+    ///   waiting callers began after the value, to replace the value.
     package mutating func recordParentReplacement(parentEpoch: UInt64) -> Bool {
         self.clearFailures()
         guard self.current(parentEpoch: parentEpoch) == nil else { return false }
@@ -314,9 +326,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     // MARK: - Failures and ends
 
-    /// Records a refused update: the value is dropped, and later calls fail with `error`.
+    /// Records a refused update: the value is dropped, and calls fail with `error` until ``clearFailures()``.
     ///
-    /// Has no effect after a critical error.
+    /// Has no effect while a critical error is in force.
     package mutating func recordRefusedUpdate(_ error: RunnerError) {
         if case .critical = self.state { return }
         self.state = .refused(error)
@@ -324,13 +336,13 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Records a failed update: until `until` and during the pause, only a forced renewal starts an update.
     ///
-    /// A refused update or a critical error stays in force: the state does not change.
+    /// A refused update or a critical error stays in force.
     ///
     /// - Parameters:
     ///   - error: The error.
     ///   - until: The end of the cool-down.
-    ///   - pausing: The failure that determines the pause; `nil` if the error gives no information about the
-    ///     server, such as the error of a sign-in.
+    ///   - pausing: The failure that determines the pause and the `Retry-After`; `nil` if the error gives no
+    ///     information about the server, such as the error of a sign-in.
     ///   - now: The current time.
     package mutating func recordFailure(
         _ error: any Error,
@@ -351,7 +363,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// Records a critical error: the value is dropped, and every call fails.
+    /// Records a critical error: the value is dropped, and calls fail until ``clearFailures()``.
     package mutating func recordCriticalError(_ critical: RaisedCritical) {
         self.epoch &+= 1
         self.state = .critical(critical)
@@ -359,8 +371,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Records a critical error of a call's task.
     ///
-    /// - Returns: `false`, without a change, if the call is of an earlier session or a critical error was
-    ///   raised before.
+    /// - Returns: `false`, without a change, if the call is of an earlier session or an earlier critical
+    ///   error is in force; otherwise `true`.
     package mutating func recordCriticalError(_ critical: RaisedCritical, by call: Call) -> Bool {
         guard call.session == self.session else { return false }
         if case .critical = self.state { return false }
@@ -421,16 +433,20 @@ extension DependencyStateMachine {
         @usableFromInline package let startedAt: Moment
         /// The end of the call's time-out; `nil` without a time-out.
         @usableFromInline package var deadline: Moment?
-        /// The epoch of the value to replace: the last value that the task refused, or the value of a forced
-        /// renewal.
+        /// The epoch that the call must not use: the epoch of the last value that the task refused, or of the
+        /// value at the start of a forced renewal.
+        ///
+        /// `nil` without such a value.
         @usableFromInline package var badEpoch: UInt64?
-        /// The error with which the task last refused a value; `nil` if the refusal was not a thrown error.
+        /// The error of the task's last refusal; `nil` without a refusal, or if the task threw no error.
         @usableFromInline package var lastError: (any Error)?
         /// Whether the call forces an update, even if the value is valid.
         @usableFromInline package var isForced = false
-        /// Whether the call waits for an update only because the value ends soon.
+        /// Whether the call needs an update only because the renewal of the value is due.
+        ///
+        /// `true` even after the end of the value.
         @usableFromInline package fileprivate(set) var isEarly = false
-        /// The number of refusals of the call that requested an update.
+        /// The number of the call's refusals that requested an update.
         package private(set) var updates = 0
         /// As ``updates``, but the count starts again after a task of any call has accepted a newer value.
         package fileprivate(set) var refusals = 0
@@ -457,14 +473,16 @@ extension DependencyStateMachine {
         @usableFromInline package let value: Dependency
         /// The epoch of the machine at the creation of this value; a successor may have the same epoch.
         @usableFromInline package let epoch: UInt64
-        /// The epoch of the parent's value at the creation of this value, or of a later successor of that
-        /// parent value; 0 without a parent.
+        /// The parent's epoch to which this value belongs: the value is invalid if the parent's
+        /// ``RunnerEpochs/leastValidEpochForChildren`` is greater.
+        ///
+        /// 0 without a parent, and for an initial value.
         @usableFromInline package let parentEpoch: UInt64
         /// The session of the value.
         package let session: UInt64
         /// Identifies this object: differs between two objects with the same epoch.
         package let revision: UInt64
-        /// The times of the early renewal and the end; `nil` for an unknown end.
+        /// The times of the early renewal and of the end; `nil` for a value without an early renewal.
         let renewal: EarlyRenewal?
         /// Whether an update found the value, for example in a store, instead of making a new value.
         package let isFound: Bool

@@ -2,8 +2,8 @@ public import Foundation
 
 /// Runs tasks with a dependency that can become invalid during use, such as an access token or a connection.
 ///
-/// If many tasks refuse the dependency at the same time, one update runs. All tasks wait for the
-/// update, then run again with the new dependency:
+/// If many tasks refuse the dependency at the same time, one update runs. All calls wait for the update and
+/// then run their tasks again with the new dependency:
 ///
 /// ```swift
 /// let runner = DependentRunner<Token>()
@@ -18,24 +18,25 @@ public import Foundation
 /// This form of the call does not store the closures. The closures run in the caller's isolation, and may use
 /// `self` and values that are not `Sendable`.
 ///
-/// **Concurrent calls.** All calls share one update. If ``set(_:)`` or ``reset()`` is called during an
-/// update, or an update times out, a second update may start before the first update returns; the runner then
-/// drops a late value of the first update if the dependency has changed. A task that refuses an already
-/// replaced dependency runs again with the newer dependency at once, without an update.
+/// **Concurrent calls.** All calls share one update. A second update may start before the first update
+/// returns, for example after ``set(_:)``, ``reset()`` or a time-out; the runner then drops an outdated value
+/// of the first update. If a task refuses a dependency that was replaced in the meantime, the refusal starts
+/// no update, and the task runs again with the newer dependency.
 ///
 /// **Cancellation.** A cancelled caller that waits for an update throws `CancellationError` at once. The
 /// update continues, unless no caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller
 /// whose closure is the running update throws at the end of the closure.
 ///
 /// **After a failure.** If an update throws, all callers that wait for the update throw, except callers that
-/// wait only for an early renewal and use the current dependency. The next call starts an update, except
-/// during ``RunnerPolicy/coolDown`` and during the pause after two consecutive failures of a server or after
-/// a `Retry-After`: see <doc:RunningWithADependency>. A refused update (``UpdateResult/updateFailed``) fails
-/// every call until a dependency is set or the runner is reset.
+/// wait only for an early renewal and use the current dependency. A later call that needs an update starts
+/// another update, except during ``RunnerPolicy/coolDown`` and during the pauses after failures of a server:
+/// see <doc:RunningWithADependency>. A refused update (``UpdateResult/updateFailed``) or a ``CriticalError``
+/// fails every call until a dependency is set or the runner is reset. If an update throws a
+/// `CancellationError`, the callers get ``MuxError/fetchCancelled``.
 ///
-/// **At a sign-out.** A runner belongs to no ``MuxRepository``: ``MuxRepository/clearAll()`` does not reset
-/// the runner, and later fetches use the same dependency. A sign-out of a repository includes the
-/// ``OAuthDependentRunner`` objects of the repository.
+/// **At a sign-out.** A ``DependentRunner`` belongs to no ``MuxRepository``: ``MuxRepository/clearAll()``
+/// does not reset the runner, and later fetches use the same dependency. A sign-out of a repository includes
+/// the ``OAuthDependentRunner`` objects of the repository.
 public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     @usableFromInline nonisolated let core: RunnerCore<Dependency>
 
@@ -127,18 +128,19 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// }
     /// ```
     ///
-    /// When `parent` replaces its dependency, a dependency that was made with the previous parent dependency
-    /// becomes invalid. An update with the result ``UpdateResult/updateFailed`` refuses the parent's
-    /// dependency: `parent` makes a new dependency, and the update runs again. A thrown
-    /// ``BadDependencyError`` has the same effect.
+    /// When the ``epoch`` of `parent` increases, or the dependency of `parent` becomes invalid, the
+    /// dependency of this runner also becomes invalid. An update with the result
+    /// ``UpdateResult/updateFailed`` refuses the parent's dependency: `parent` replaces its dependency, and
+    /// the update runs again. A thrown ``BadDependencyError`` has the same effect.
     ///
-    /// If the update fails because of a critical error of `parent`, the error is also critical for this
-    /// runner, and remains after a recovery of `parent`: call ``reset()`` or ``set(_:)`` of both runners.
+    /// A ``CriticalError`` of the update is critical for both runners. If the update fails because of a
+    /// critical error of `parent`, the error is also critical for this runner, and remains after a recovery
+    /// of `parent`: call ``reset()`` or ``set(_:)`` of both runners.
     ///
     /// - Parameters:
     ///   - parent: The parent runner; needs a stored update to replace its dependency. The parent runner may
     ///     have a parent, too.
-    ///   - value: The initial dependency; `nil` if absent.
+    ///   - value: The initial dependency, valid only while the ``epoch`` of `parent` is 0; `nil` if absent.
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
@@ -175,15 +177,16 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Runs `task` with the dependency; `update` makes a missing or refused dependency.
+    /// Runs `task` with the dependency; if necessary, `update` makes a new dependency.
     ///
     /// - Parameters:
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,
     ///     `nil` if absent.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
-    /// - Complexity: O(1) with a valid dependency, without a suspension outside `task`.
+    /// - Throws: The error of the task or the update, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
+    /// - Complexity: O(1), without a suspension outside `task`, if no update is necessary.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>,
@@ -213,8 +216,9 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameter task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a
     ///   refusal, too.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
-    /// - Complexity: O(1) with a valid dependency, without a suspension outside `task`.
+    /// - Throws: The error of the task or the update, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
+    /// - Complexity: O(1), without a suspension outside `task`, if no update is necessary.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (Dependency) async throws -> RunResult<Output>
@@ -238,7 +242,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,
     ///     `nil` if absent.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the task or the update, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
         _ task: (Dependency, RunnerPolicy.Call) async throws -> RunResult<Output>,
@@ -260,7 +265,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///     after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task or the update, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the task or the update, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration? = nil,
         _ task: (Dependency, RunnerPolicy.Call) async throws -> RunResult<Output>
@@ -272,11 +278,12 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
 
     /// Renews the dependency with the runner's stored update, even if the dependency is valid.
     ///
-    /// Concurrent callers share one update, which also runs during ``RunnerPolicy/coolDown`` and does not
-    /// count towards any limit.
+    /// Concurrent callers share one update. ``RunnerPolicy/coolDown``, the pauses and the limits of updates
+    /// do not prevent the renewal.
     ///
     /// - Returns: The new dependency.
-    /// - Throws: The error of the update, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the update, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> Dependency {
         try await self.core.renewed().value
@@ -287,22 +294,23 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// The stream buffers the newest 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.core.watchers.stream }
 
-    /// The dependency; `nil` if absent.
+    /// The dependency, even if refused or past its end.
+    ///
+    /// `nil` if absent, or invalid because of a change of the parent runner.
     public nonisolated var value: Dependency? { self.core.held?.value }
 
     /// A number that identifies the dependency, and never decreases.
     ///
-    /// A new dependency, a reset and a critical error increase the epoch. The replacement of a parent
-    /// runner's dependency removes the dependency, and does not change the epoch.
+    /// Each new dependency has a greater epoch. A removal of the dependency can also increase the epoch.
     public nonisolated var epoch: UInt64 { self.core.epoch }
 
-    /// The numbers of waiting callers, running updates and keys with a flight; all are zero at rest.
+    /// The numbers of waiting callers, running stored updates and keys with a flight; all are zero at rest.
     package nonisolated var occupancy: (waiters: Int, tasks: Int, keys: Int) { self.core.engine.occupancy }
 
     /// Replaces the dependency with `value`; callers that wait for an update get `value`, too.
     ///
-    /// The value of a running update is dropped. Earlier failures, refused updates and critical errors are
-    /// cleared; the counts of ``RunnerPolicy/maximumUpdatesPerCall`` and
+    /// The runner drops the value of a running update, and clears earlier failures, refused updates and
+    /// critical errors. The counts of ``RunnerPolicy/maximumUpdatesPerCall`` and
     /// ``RunnerPolicy/maximumUpdatesPerWindow`` are kept.
     public nonisolated func set(_ value: Dependency) {
         self.core.set(value)
@@ -311,7 +319,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// Removes the dependency; the next call makes a dependency.
     ///
     /// Waiting calls throw ``RunnerError/reset``. A running call throws this error if its task refuses the
-    /// dependency later. The value of a running update is dropped.
+    /// dependency later. The runner drops the value of a running update.
     public nonisolated func reset() {
         self.core.end(.reset)
     }
@@ -326,7 +334,8 @@ extension Task where Success == Never, Failure == Never {
     ///   - refresh: Makes a dependency if this call starts the update; receives the dependency to replace,
     ///     `nil` if absent.
     /// - Returns: The output of the operation.
-    /// - Throws: The error of the operation or the refresh, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the operation or the refresh, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
     public static nonisolated(nonsending) func inject<Dependency: Sendable, Output: Sendable>(
         dependency: DependentRunner<Dependency>,
         _ operation: (Dependency) async throws -> RunResult<Output>,

@@ -11,29 +11,28 @@ public protocol ExpiringDependency: Sendable {
 
 /// The rule for the early renewal of a dependency with a known end.
 ///
-/// The first call after ``start`` starts an update. A call of a runner waits for the update; if the update
-/// fails, or takes longer than half of the dependency's remaining lifetime or than the call may wait, the
-/// call uses the old dependency. A call of ``MuxSessions`` uses the old dependency at once.
+/// From ``start`` on, calls request an update. A call of a runner waits for the update: see
+/// ``RunnerPolicy/leeway``. A call of ``MuxSessions`` uses the old dependency at once.
 package struct EarlyRenewal: Sendable {
-    /// The earliest time of the renewal.
+    /// The earliest time of the early renewal.
     let start: Moment
-    /// The end of the dependency.
+    /// The end of the dependency; `.distantFuture` if the end is not certain.
     let end: Moment
 
-    /// Applies the policy's leeway.
+    /// Applies the policy's leeway; `nil` without an early renewal.
     ///
     /// - Parameters:
     ///   - lifetime: The remaining lifetime of the dependency; `nil` if unknown.
-    ///   - isNew: Whether the dependency is the result of an update. An update may return a stored
-    ///     dependency, so `lifetime` may be less than the total lifetime.
-    ///   - leeway: The time between the renewal and the end of the dependency; for the result of an update,
-    ///     at most half of `lifetime`.
+    ///   - isNew: Whether the dependency is from an update, or has just arrived with a lifetime. An update
+    ///     may return a stored dependency, so `lifetime` may be less than the total lifetime.
+    ///   - leeway: The time between the renewal and the end of the dependency; for a new dependency at most
+    ///     half of `lifetime`. A negative leeway counts as zero.
     ///   - now: The current time.
     init?(lifetime: Duration?, isNew: Bool, leeway: Duration, at now: Moment) {
         guard let lifetime else { return nil }
         guard lifetime > .zero else {
-            // A new dependency cannot have ended: the clocks disagree, and the end counts as unknown. Another
-            // dependency is renewed first, and used if the renewal fails, because the wall clock may be
+            // A new dependency should not have ended: the clocks disagree, and the end counts as unknown. Any
+            // other dependency is renewed first, and used if the renewal fails, because the wall clock may be
             // wrong.
             if isNew { return nil }
             (self.start, self.end) = (now, .distantFuture)
@@ -46,7 +45,7 @@ package struct EarlyRenewal: Sendable {
 
     func isDue(at now: Moment) -> Bool { now >= self.start }
 
-    /// The end of a call's wait for the renewal; `nil` if the end of the dependency is unknown.
+    /// The end of a call's wait for the renewal; `nil` if the end of the dependency is not certain.
     ///
     /// The call waits for at most half of the remaining lifetime, so that the task has the other half.
     func waitLimit(at now: Moment) -> Moment? {
@@ -55,16 +54,16 @@ package struct EarlyRenewal: Sendable {
     }
 }
 
-/// The pauses after consecutive updates that failed at a server, in addition to the cool-down.
+/// The pauses after consecutive failed updates, in addition to the cool-down and to a `Retry-After`.
 ///
-/// Without a valid value, the next call starts another update at once after the first failure; updates pause
-/// from the second failure on. With a valid value, calls use the value, and renewals pause from the first
-/// failure on.
+/// Without a valid value, updates pause only after two consecutive failures with a positive
+/// ``Failure/longest``. With a valid value, calls use the value, and renewals pause after each failure.
 package struct UpdatePauses: Sendable {
     /// A failed update.
     package struct Failure: Sendable {
-        /// The longest pause of calls without a valid value; zero for no pause, which also ends the pause
-        /// of earlier failures.
+        /// The longest pause of calls without a valid value.
+        ///
+        /// Zero for a failure without such a pause; this failure also ends the pause of earlier failures.
         var longest = Duration.zero
         /// The server's `Retry-After`; `nil` if absent.
         var retryAfter: Duration?
@@ -75,14 +74,14 @@ package struct UpdatePauses: Sendable {
     /// The pause of renewals of a valid value.
     private var early = FailurePause()
 
-    /// The earliest start of the next update.
+    /// The earliest start of the next update with regard to the pauses.
     func end(hasGoodValue: Bool) -> Moment { hasGoodValue ? self.early.end : self.required.end }
 
     /// Records a failed update.
     mutating func recordFailure(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
         self.early.failed(at: now, first: .seconds(1), retryAfter: failure.retryAfter)
-        // The failed renewal of a valid value does not delay calls after the end of the value. A failure
-        // without a longest pause interrupts the consecutive failures of the server.
+        // The failed renewal of a valid value causes no pause of calls after the end of the value. A failure
+        // with the longest pause zero interrupts the consecutive failures of the server.
         guard !hasGoodValue, failure.longest > .zero else { return self.required.succeeded() }
         let first = self.required.failures == 0 ? .zero : min(failure.longest, .milliseconds(500))
         self.required.failed(at: now, first: first, upTo: failure.longest)
@@ -90,7 +89,8 @@ package struct UpdatePauses: Sendable {
 }
 
 extension Duration {
-    /// The remaining lifetime of `value` at the wall-clock time `now`; `nil` if unknown.
+    /// The remaining lifetime of `value` at the wall-clock time `now`, not positive after the end; `nil` if
+    /// unknown.
     init?(lifetimeOf value: some Sendable, at now: Date) {
         guard let date = (value as? any ExpiringDependency)?.expiry else { return nil }
         self = .saturating(seconds: date.timeIntervalSince(now))

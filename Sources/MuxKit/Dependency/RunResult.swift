@@ -2,10 +2,13 @@ public import Foundation
 
 /// The result of a task with a dependency.
 public enum RunResult<Output: Sendable>: Sendable {
-    /// The task succeeded. The caller gets the output, even if the session ends during the task.
+    /// The task succeeded. The caller of `run` gets the output, even if the session ends during the task.
     case output(Output)
 
-    /// The task refused the dependency: the runner renews the dependency and runs the task again.
+    /// The task refused the dependency: the runner runs the task again with another dependency.
+    ///
+    /// An update makes the other dependency, unless an update has done so already. ``RunnerPolicy`` limits
+    /// the updates.
     case badDependency
 }
 
@@ -40,27 +43,31 @@ extension RunResult: Equatable where Output: Equatable {}
 
 /// The result of an update of a dependency.
 ///
-/// An update may also throw. After any error except ``BadDependencyError`` and ``CriticalError``, waiting
-/// callers get the error, and a later call starts another update.
+/// An update may also throw. A ``BadDependencyError`` has the effect of ``updateFailed``, and a
+/// ``CriticalError`` ends all calls. After any other error, a later call can start another update.
 public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// The update made a new dependency.
     case updatedDependency(Dependency)
 
     /// The update was refused; a repetition would fail, too.
     ///
-    /// A runner drops the current dependency, and calls fail at once until a value is set or the runner is
-    /// reset. The stored update of a runner with a parent runner instead refuses the parent's dependency.
-    /// ``MuxSessions`` remembers the refusal for one minute. A thrown ``BadDependencyError`` has the same
-    /// effect.
+    /// A runner drops the current dependency, and calls throw ``RunnerError/updateFailed(underlying:)`` at
+    /// once until a value is set or the runner is reset. After a time-out of the update, the runner ignores
+    /// the refusal. The stored update of a runner with a parent runner instead refuses the parent's
+    /// dependency.
+    ///
+    /// With ``MuxSessions``, calls that need an update of the user's token throw the error for one minute, or
+    /// until a token is set or the user is signed out.
     case updateFailed
 }
 
 extension UpdateResult: Equatable where Dependency: Equatable {}
 
-/// An error after which no call of a runner can succeed, such as after the closure of an account.
+/// Reports to a runner that no further call can succeed, for example because the account was closed.
 ///
 /// If a task or an update throws this error, all waiting and later calls fail with
-/// ``RunnerError/critical(underlying:isOriginator:)``, until the runner is reset or a value is set.
+/// ``RunnerError/critical(underlying:isOriginator:)``, until a value is set or the session ends by a reset or
+/// a sign-out.
 public struct CriticalError: Error {
     /// The cause.
     public let underlying: any Error
@@ -72,10 +79,10 @@ public struct CriticalError: Error {
 }
 
 extension CriticalError: LocalizedError, CustomStringConvertible, CustomReflectable {
-    /// A sentence for a person.
+    /// A text for users and logs.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a person.
+    /// A text for users and logs.
     public var description: String { ErrorText.joined("No further call can succeed.", self.underlying) }
 
     /// Contains only the ``description``.
@@ -101,7 +108,8 @@ package struct RaisedCritical: Error {
 }
 
 extension Error {
-    /// The cause of a critical error of this runner or of its parent; `nil` for any other error.
+    /// The cause of a ``CriticalError`` or of the critical error of another runner; `nil` for any other
+    /// error.
     var criticalCause: (any Error)? {
         if let error = self as? CriticalError { return error.underlying }
         if case .critical(let underlying, _)? = self as? RunnerError { return underlying }

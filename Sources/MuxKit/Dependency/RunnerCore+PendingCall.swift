@@ -21,7 +21,8 @@ extension RunnerCore {
             self.state = state
         }
 
-        /// Resumes the call with the dependency or an error, or lets the call join or start an update.
+        /// Resumes the call with the dependency, an error or the lead of an update; or lets the call wait for
+        /// an update.
         @inlinable
         @inline(never)
         func arrive(_ waiter: FlightWaiter) {
@@ -29,7 +30,7 @@ extension RunnerCore {
             let parentEpoch = core.parentEpoch
             let now = core.time.now
             let mayWait = core.mayWait?() ?? true
-            // The error of the call if the call would need an update.
+            // The error of the call if the call needs an update.
             var impediment = mayWait ? nil : RunnerError.wouldDeadlock
             if !self.leads, !core.hasStoredUpdate { impediment = .noUpdate }
             var waits = false
@@ -56,22 +57,22 @@ extension RunnerCore {
         return PendingCall(self, call)
     }
 
-    /// Runs the update of a call.
+    /// Runs the update of a call; returns `nil` if the call must request the dependency again.
     @usableFromInline typealias Lead = (FlightID, PendingCall) async throws -> VersionedDependency?
 
     /// Waits for the dependency and runs `task`, until the task accepts the dependency.
     ///
     /// Each step, except the wait, is a separate function, so that the locals of the step take no memory
-    /// during the wait. If the locals of `loop` exceed about a thousand bytes, each waiting caller takes
-    /// another thousand bytes.
+    /// during the wait. The locals of `loop` must stay below about a thousand bytes: otherwise each waiting
+    /// caller takes another thousand bytes.
     ///
     /// - Parameters:
     ///   - call: The call.
     ///   - task: Accepts or refuses the dependency.
     ///   - leads: Whether the call can run an update.
-    ///   - lead: Runs the update; returns `nil` if the call must request the dependency again.
+    ///   - lead: Runs the update.
     /// - Returns: The output of the task.
-    /// - Throws: An error of the task that is not a refusal, or the reason for the lack of a dependency.
+    /// - Throws: An error of the task that is not a refusal, or the reason why the call gets no dependency.
     @inlinable
     nonisolated(nonsending) func loop<Output: Sendable>(
         _ call: PendingCall,
@@ -109,7 +110,7 @@ extension RunnerCore {
 
     /// Runs `task` with the dependency.
     ///
-    /// - Returns: The output; `nil` if the task refused the dependency, which is recorded in the call.
+    /// - Returns: The output; `nil` if the task refused the dependency. The call then contains the refusal.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func attempt<Output: Sendable>(
@@ -143,7 +144,7 @@ extension RunnerCore {
     /// Returns `error` if `error` is a refusal.
     ///
     /// - Throws: Any other error; a critical error as ``RunnerError/critical(underlying:isOriginator:)``,
-    ///   after the critical error has ended all calls of the session.
+    ///   after ``raiseCritical(_:_:)``.
     private func throwUnlessRefusal(_ error: any Error, _ call: Machine.Call) throws -> any Error {
         guard !error.saysBadDependency else { return error }
         guard let cause = error.criticalCause else { throw error }
@@ -153,7 +154,8 @@ extension RunnerCore {
     /// Handles the error of a wait: a call that waited only for an early renewal uses the current dependency.
     ///
     /// - Returns: The dependency; `nil` if the call must request the dependency again.
-    /// - Throws: `error`, or the error for this caller, if the call must not use the current dependency.
+    /// - Throws: `error`, or the form of `error` for this caller; `CancellationError` instead if the call
+    ///   waited only for an early renewal and is cancelled.
     @usableFromInline
     func fallback(after error: any Error, _ call: PendingCall) throws -> VersionedDependency? {
         if error is AskAgain { return nil }
@@ -168,8 +170,8 @@ extension RunnerCore {
 
     /// Throws if the call's task is cancelled, or if the call has timed out after its first request.
     ///
-    /// At the first request, the time limit applies only if the call needs an update: see
-    /// ``decide(_:_:parentEpoch:_:at:)``.
+    /// At the first request, ``decide(_:_:parentEpoch:_:at:)`` applies the time limit, and only if the call
+    /// needs an update.
     ///
     /// - Throws: The error of the runner's state, if any; otherwise `CancellationError` or the time-out.
     @usableFromInline
@@ -217,7 +219,7 @@ extension RunnerCore {
 @available(*, unavailable)
 extension RunnerCore.PendingCall: Sendable {}
 
-/// The fast path: calls with a valid dependency. Specialised in the caller's module.
+/// The fast path: calls that need no update. Specialised in the caller's module.
 extension RunnerCore {
     /// The result of a first try.
     @usableFromInline
@@ -228,7 +230,7 @@ extension RunnerCore {
         case unfinished(PendingCall)
     }
 
-    /// Runs `task` with the dependency if the dependency is valid.
+    /// Runs `task` with the dependency if the call needs no update.
     ///
     /// Not inlined, so that a waiting caller does not keep the locals of this function.
     @inlinable
@@ -249,12 +251,13 @@ extension RunnerCore {
         return .unfinished(try self.makeRefusedCall(nil, of: ready, since: now))
     }
 
-    /// The dependency for the fast path; `nil` if the call is cancelled or must take the slow path.
+    /// The dependency for the fast path; `nil` if the call must take the slow path, for example because the
+    /// call is cancelled.
     @inlinable
     func ready(at now: Moment) -> ReadyDependency<Dependency>? {
         guard !Task.isCancelled else { return nil }
-        // The parent's epoch is read first: a value with at least this parent epoch was current at the time
-        // of the read.
+        // The parent's epoch is read before the value: if the value has at least this parent epoch, the value
+        // was valid at the time of the first read.
         let parentEpoch = self.parent?.leastValidEpochForChildren ?? 0
         let ready = self.engineState.withLock { $0.state.ready }
         guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }

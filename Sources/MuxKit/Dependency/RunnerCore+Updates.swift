@@ -2,10 +2,9 @@ import Foundation
 
 /// The ends of updates, and other changes of the state.
 ///
-/// Each change retains the previous state until after the release of the lock: the `deinit` of a value or an
-/// error may call this runner.
+/// A change that can release a value or an error retains the previous state until after the release of the
+/// lock: the `deinit` of the value or error may call this runner.
 extension RunnerCore {
-    /// Changes the machine.
     private func change<R: Sendable>(_ change: (inout Machine) -> R) -> R {
         let (result, former) = self.engine.withState { state in
             let former = state
@@ -15,8 +14,10 @@ extension RunnerCore {
         return result
     }
 
-    /// Changes the machine, and ends the wait of all callers; see
-    /// ``FlightEngine/dismissCallers(cancelling:where:_:)``.
+    /// Changes the machine, and removes all waiting callers from their flights unless `change` returns no
+    /// answer.
+    ///
+    /// See ``FlightEngine/dismissCallers(cancelling:where:_:)``.
     private func changeAndDismissCallers<R: Sendable>(
         cancelling: Bool,
         _ change: (inout Machine) -> (Result<VersionedDependency, any Error>?, R)
@@ -32,8 +33,8 @@ extension RunnerCore {
 
     /// Ends a flight with the outcome of its update.
     ///
-    /// A value of a timed-out flight is kept if the epoch is unchanged since the beginning of the update, and
-    /// no later update was refused.
+    /// ``DependencyStateMachine/acceptsLateValue(since:)`` decides about the value of a flight that has ended
+    /// already.
     ///
     /// - Returns: The result for the caller that ran the update, even if the flight has timed out; `nil` if
     ///   the outcome was dropped.
@@ -43,7 +44,7 @@ extension RunnerCore {
         _ outcome: Result<UpdateOutcome, any Error>,
         since beginning: Beginning
     ) -> Result<VersionedDependency, any Error>? {
-        // A cancelled update does not cancel the waiting callers: the callers get
+        // A cancellation of the update is not a cancellation of the waiting callers: the callers get
         // ``MuxError/fetchCancelled``.
         let result = self.refuseSameDependency(outcome.mapError(\.ofUncancelledWork), insteadOf: beginning.replaced)
         var value: (Dependency, EarlyRenewal?, updated: UpdateOutcome)?
@@ -78,8 +79,8 @@ extension RunnerCore {
                     policy: self.policy
                 )
                 event = .updated(epoch: held.epoch)
-                // After a failed renewal, the previous value stays in use. The failure is recorded: a refusal
-                // starts no update before the end of the cool-down and the pause.
+                // After a failed renewal, an existing value stays in use. The failure is recorded, so that a
+                // refusal starts no update before the end of the cool-down and the pause.
                 if let failure { state.recordFailure(failure, until: coolDownEnd, pausing: pause, at: now) }
                 return .success(held)
             }
@@ -98,7 +99,8 @@ extension RunnerCore {
             return .failure(failure)
         }
         let hasTimedOut = self.engine.land(flight, of: .sole, failed: value == nil) { state, mayKeep in
-            // A reset or another change has removed the callers from the flight: no caller gets this error.
+            // A reset or another change has removed all callers from the flight, so no caller gets this
+            // error.
             guard mayKeep else { return .failure(RunnerError.reset) }
             former = state
             let result = storeOutcome(&state.machine)
@@ -109,8 +111,8 @@ extension RunnerCore {
             self.engine.withState { state in
                 former = state
                 guard state.machine.acceptsLateValue(since: beginning.epoch) else {
-                    // The result is dropped, but the update may have rotated the parent's refresh token: a
-                    // value that was set in the meantime stays valid.
+                    // The result is dropped. But the update may have rotated the parent's refresh token, and
+                    // a value that was set in the meantime must stay valid.
                     guard case .success(let updated) = result else { return }
                     return state.machine.recordParentSuccessor(from: updated.formerParentEpoch, to: updated.parentEpoch)
                 }
@@ -118,7 +120,7 @@ extension RunnerCore {
                     landed = storeOutcome(&state.machine)
                     return
                 }
-                // The update failed after a time-out or a cancellation: the failure is not recorded.
+                // The update made no value, and its flight has ended: the failure is not recorded.
                 landed = result.flatMap { _ in .failure(RunnerError.updateFailed(underlying: nil)) }
             }
         }
@@ -135,12 +137,12 @@ extension RunnerCore {
 
     /// The pause after a failed update; `nil` if the error gives no information about a server.
     ///
-    /// Without a response from a server, for example without a network, the longest pause is short or zero:
-    /// the next call may succeed. An error of an unknown type counts as a response of the server if
-    /// ``asksServer`` is `true`.
+    /// The longest pause is ``FailurePause/longest`` only after a response of a server. Without a response,
+    /// for example without a network, the longest pause is short or zero, because the next call may succeed.
+    /// An error of an unknown type counts as a response if ``asksServer`` is `true`.
     private func pausing(after error: any Error) -> UpdatePauses.Failure? {
         if let error = error as? RunnerError {
-            // A timed-out update has already delayed the callers, and may return a value late: no long pause.
+            // A timed-out update has already delayed the callers, and may still return a value.
             return error.code == .updateTimedOut ? UpdatePauses.Failure() : nil
         }
         let retryAfter = RetryAdvice.of(error).retryAfter
@@ -168,8 +170,8 @@ extension RunnerCore {
         return .failure(RunnerError.sameDependency)
     }
 
-    /// Ends all calls of the session of `call` with a critical error, unless the session has ended or a
-    /// critical error was raised before.
+    /// Raises a critical error for all calls, unless the session of `call` has ended or another critical
+    /// error is in force.
     ///
     /// - Returns: The error for `call`.
     func raiseCritical(_ cause: any Error, _ call: Machine.Call) -> any Error {
@@ -194,7 +196,8 @@ extension RunnerCore {
         )
     }
 
-    /// The early renewal of the value; `nil` for an unknown end.
+    /// The early renewal of the value, with the expiry of the value if `lifetime` is `nil`; `nil` for an
+    /// unknown end.
     func renewal(of value: Dependency, lifetime: Duration? = nil, isNew: Bool) -> EarlyRenewal? {
         EarlyRenewal(
             lifetime: lifetime ?? Duration(lifetimeOf: value, at: self.wallTime()),
@@ -227,13 +230,11 @@ extension RunnerCore {
         return !wasRefused && held.renewal.map { self.time.now < $0.end } ?? true
     }
 
-    /// The epoch of the machine.
     package var epoch: UInt64 { self.engine.withState { $0.machine.epoch } }
 
-    /// The number of the session.
     package var session: UInt64 { self.engine.withState { $0.machine.session } }
 
-    /// Sets the value; waiting callers get `value` at once, and the value of a running update is dropped.
+    /// Sets the value; waiting callers get `value` at once, and the outcome of a running update is dropped.
     @discardableResult
     package func set(
         _ value: Dependency,
@@ -251,8 +252,10 @@ extension RunnerCore {
         return held
     }
 
-    /// Records a replacement of the parent's value: unless the value is newer than the replacement, the value
-    /// and the running update are dropped, and the waiting callers request the dependency again.
+    /// Records a replacement of the parent's value.
+    ///
+    /// Unless a value exists that is newer than the replacement, the value and the outcome of a running
+    /// update are dropped, and the waiting callers request the dependency again.
     package func recordParentReplacement() {
         let parentEpoch = self.parentEpoch
         let (_, resumeWaiters) = self.changeAndDismissCallers(cancelling: false) { machine in
@@ -261,31 +264,34 @@ extension RunnerCore {
         resumeWaiters()
     }
 
-    /// Clears earlier failures, refused updates and critical errors: the next call can start an update.
+    /// Clears earlier failures, refused updates and critical errors, so that the next call can start an
+    /// update.
     package func clearFailures() { self.change { $0.clearFailures() } }
 
-    /// Replaces `held` by the same value with additional data; `nil`, without a change, if `held` is
-    /// outdated.
+    /// See ``DependencyStateMachine/updateData(of:to:)``.
     @discardableResult
     package func updateData(of held: VersionedDependency, to value: Dependency) -> VersionedDependency? {
         self.change { $0.updateData(of: held, to: value) }
     }
 
-    /// Replaces the value of `held` by a successor; `nil`, without a change, if the epoch or the session of
-    /// `held` has ended.
+    /// See ``DependencyStateMachine/setSuccessor(of:to:raisesEpoch:)``.
     package func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
         -> VersionedDependency?
     {
         self.change { $0.setSuccessor(of: held, to: value, raisesEpoch: raisesEpoch) }
     }
 
-    /// Ends the session: waiting calls fail, running calls fail if their task refuses the dependency, and a
-    /// running update is cancelled and dropped.
+    /// Ends the session: waiting calls fail, and running calls fail if their task refuses the dependency.
+    ///
+    /// The outcome of a running update is dropped; a running stored update is also cancelled.
     package func end(_ end: Machine.End) { self.endWithoutResuming(end)() }
 
     /// Ends the session like ``end(_:)``, but does not resume the callers yet.
     ///
-    /// - Returns: A closure that resumes the callers, cancels the updates and reports the event. Call the
+    /// - Parameters:
+    ///   - end: The reason.
+    ///   - sendsEvent: Whether the closure reports the end of the session as an event.
+    /// - Returns: A closure that resumes the callers, cancels stored updates and reports the event. Call the
     ///   closure after the end of the session in all other layers and participants, because a resumed caller
     ///   may use another layer at once.
     package func endWithoutResuming(_ end: Machine.End, sendsEvent: Bool = true) -> @Sendable () -> Void {

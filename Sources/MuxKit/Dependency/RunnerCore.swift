@@ -10,10 +10,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The outcome of an update.
     package struct UpdateOutcome: Sendable {
         let result: UpdateResult<Dependency>
-        /// The epoch of the parent's value at the creation of the value.
+        /// The parent's epoch to which the value belongs; 0 without a parent.
         let parentEpoch: UInt64
-        /// The epoch of the parent's value at the beginning of the update; differs from ``parentEpoch`` if a
-        /// successor, such as a rotated refresh token, replaced the parent's value during the update.
+        /// The epoch of the parent's value at the beginning of the update.
+        ///
+        /// Differs from ``parentEpoch`` if a successor, such as a rotated refresh token, replaced the
+        /// parent's value during the update.
         let formerParentEpoch: UInt64
         /// The remaining lifetime of the value; `nil` to use the expiry of the value, if known.
         let lifetime: Duration?
@@ -65,7 +67,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Whether the runner has a stored update; otherwise only a call with an update closure can start an
     /// update.
     @usableFromInline let hasStoredUpdate: Bool
-    /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause.
+    /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause of updates.
     let asksServer: Bool
     /// Whether the current task may wait for an update: `false` if the update would wait for the task.
     ///
@@ -145,7 +147,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.run(from: self.makeCall(timeout), task)
     }
 
-    /// Runs `task` with the dependency for a call that has begun, with the stored update.
+    /// Runs `task` with the dependency for a call that has begun; uses the stored update if necessary.
     @inlinable
     nonisolated(nonsending) func run<Output: Sendable>(
         from call: PendingCall,
@@ -154,7 +156,10 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         try await self.loop(call, task, leads: false) { _, _ in nil }
     }
 
-    /// Renews the dependency, even if valid: waits for the running update, or starts an update.
+    /// Renews the dependency with the stored update, even if the dependency is valid.
+    ///
+    /// - Returns: A dependency that arrived after the start of this call, and that no update found in a
+    ///   store.
     package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
         let call = self.makeCall(nil)
         call.state.isForced = true
@@ -164,8 +169,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
 
     /// Marks the beginning of an update in its flight.
     ///
-    /// - Returns: The state at the beginning; `nil` if the flight ended before. Also `nil` if the update is
-    ///   no longer necessary: the flight has then ended with ``AskAgain``.
+    /// - Returns: The state at the beginning; `nil` if the flight has ended. This function ends the flight
+    ///   with ``AskAgain`` if the update is no longer necessary.
     private func beginUpdate(_ flight: FlightID) -> Beginning? {
         let parentEpoch = self.parentEpoch
         var beginning = Beginning(time: self.time.now)
@@ -178,8 +183,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         guard begins else { return nil }
         guard isNeeded else {
-            // An update without waiting callers, such as a timed-out update, has stored a value since the
-            // last request for an update.
+            // An earlier update that had lost its flight, such as a timed-out update, has stored a value
+            // since the last request for an update.
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }
@@ -188,8 +193,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         return beginning
     }
 
-    /// The value; `nil` if the parent's value was replaced, so that the caller must request the dependency
-    /// again.
+    /// The value; `nil` if the parent's value was replaced: the caller must request the dependency again.
     @inlinable
     func ifCurrent(_ held: VersionedDependency) -> VersionedDependency? {
         held.parentEpoch >= self.parentEpoch ? held : nil
@@ -206,7 +210,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             guard let (result, beginning) = await self.runCallersUpdate(flight, by: call, update) else { return nil }
             let landed = self.land(flight, result, since: beginning)
             try self.checkLimits(call)
-            // The outcome was dropped: the caller must request the dependency again.
+            // Without a result, the outcome was dropped: the caller must request the dependency again.
             guard let landed else { return nil }
             return self.ifCurrent(try landed.get())
         }
@@ -226,8 +230,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         var parentEpoch: UInt64 = 0
         let engine = self.engine
         do {
-            // If this call runs inside a flight, that flight waits for the update: with a record of the wait,
-            // the graph detects a cycle.
+            // If this call runs inside a flight, the enclosing flight waits for the update. With a record of
+            // this wait, the graph detects a cycle of waits.
             let node = self.engine.node(flight)
             let wait = WaitForGraph.WaitID(self.engine.number, flight)
             if let caller = FlightContext.current {
@@ -235,8 +239,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             }
             defer { WaitForGraph.end(wait) }
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
-                // The update replaces the current value, which may have changed since the request of the
-                // call.
+                // Read here, because the parent's epoch and the value may have changed since the request of
+                // the call.
                 let epoch = self.parentEpoch
                 guard let begun = self.beginUpdate(flight) else { throw AskAgain() }
                 (beginning, parentEpoch) = (begun, epoch)
@@ -258,6 +262,6 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The least valid ``VersionedDependency/parentEpoch`` of the value; 0 without a parent.
+    /// The least ``VersionedDependency/parentEpoch`` of a valid value; 0 without a parent.
     @inlinable var parentEpoch: UInt64 { self.parent?.leastValidEpochForChildren ?? 0 }
 }

@@ -2,34 +2,31 @@ public import Foundation
 
 /// The reason why a runner could not run a task with an acceptable dependency.
 ///
-/// If there are several reasons, the error is the most serious: a critical error, then the end of the
-/// session, then a refused update, then cancellation or a time-out.
+/// If there are several reasons, the most serious reason determines the error: a critical error, then the end
+/// of the session, then a refused update, then cancellation or a time-out.
 ///
-/// A description includes a sentence about the underlying error: its `errorDescription`, a text about an
-/// error of the system or of a coder, or otherwise the type of the error. Other texts of an error might quote
-/// a token.
+/// A description can include a localized description of the underlying error. Other texts of the underlying
+/// error are omitted, because these texts might quote a token.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
 public enum RunnerError: Error, Sendable {
-    /// The update was refused.
-    ///
-    /// Later calls fail, too: calls of a runner until a dependency is set or the runner is reset, and calls
-    /// of ``MuxSessions`` that need an update for one minute.
+    /// The update was refused: see ``UpdateResult/updateFailed``.
     case updateFailed(underlying: (any Error)?)
 
     /// The task refused too many dependencies: see ``RunnerPolicy/maximumUpdatesPerCall``.
     ///
-    /// `underlying` is the task's last error, if any.
+    /// `count` is the number of updates that the refusals of the call requested. `elapsed` is the time since
+    /// the call began. `underlying` is the error of the last refusal, if any.
     case tooManyUpdates(count: Int, elapsed: Duration, underlying: (any Error)?)
 
     /// Tasks refused too many new dependencies within `window`, without an acceptance in between.
     ///
-    /// Refusals start no update until a task accepts the current dependency, or replacements leave the
-    /// window.
+    /// See ``RunnerPolicy/maximumUpdatesPerWindow``. `count` is the number of replaced dependencies.
     case tooManyUpdatesInWindow(count: Int, window: Duration, underlying: (any Error)?)
 
-    /// The update made a dependency that equals the refused dependency.
+    /// The update made a dependency that equals the refused dependency: see
+    /// ``RunnerPolicy/refusesSameDependency``.
     case sameDependency
 
     /// The call took longer than its time-out; a running update continues.
@@ -39,14 +36,15 @@ public enum RunnerError: Error, Sendable {
     /// dependency.
     case updateTimedOut(after: Duration)
 
-    /// A task or an update threw a ``CriticalError``; `isOriginator` is `true` for the first caller that gets
-    /// the error.
+    /// A task or an update threw a ``CriticalError``.
+    ///
+    /// `isOriginator` is `true` for the first caller of the runner that gets the error.
     case critical(underlying: any Error, isOriginator: Bool)
 
     /// The runner was reset during the call.
     case reset
 
-    /// The session ended by a sign-out during the call.
+    /// The session ended during the call, such as by a sign-out of this process or of another process.
     case signedOut
 
     /// The call is part of an update or of a call of the token store, and would wait for the end of this
@@ -58,24 +56,27 @@ public enum RunnerError: Error, Sendable {
 
     /// The sign-in failed, such as after a wrong password or a cancellation by the user.
     ///
-    /// `underlying` is the error of `signIn`. The next call after ``RunnerPolicy/coolDown`` starts another
-    /// sign-in.
+    /// `underlying` is the error of `signIn`. After ``RunnerPolicy/coolDown``, the next call that needs a
+    /// sign-in starts another sign-in.
     case signInFailed(underlying: any Error)
 
-    /// The stored tokens cannot be read now, for example on a locked device; no sign-in starts.
+    /// The stored tokens cannot be used now; no sign-in starts.
+    ///
+    /// The tokens cannot be read, for example on a locked device. Or the tokens belong to another session,
+    /// and the repository could not end the present session.
     case tokensUnreadable(underlying: any Error)
 
     /// The tokens could not be stored.
     ///
     /// ``OAuthDependentRunner/set(refresh:access:)`` throws this error after any failed save. Other calls
-    /// throw this error only if the server rotates refresh tokens and tokens of the session were stored
-    /// before: the loss of a refresh token would end the session. The tokens are kept in memory, and the next
-    /// call that needs an update tries to store the tokens again.
+    /// throw this error only if the server is known to rotate refresh tokens and tokens of the session were
+    /// stored before: the loss of a refresh token would end the session. The tokens are kept in memory. After
+    /// ``RunnerPolicy/coolDown``, the next call that needs an update tries to store the tokens again.
     case tokensNotStored(underlying: any Error)
 
     /// The lease could not be taken, so another process may be renewing the stored tokens.
     ///
-    /// The next call after ``RunnerPolicy/coolDown`` tries again.
+    /// After ``RunnerPolicy/coolDown``, the next call that needs the lease tries again.
     case leaseUnavailable(underlying: any Error)
 }
 
@@ -140,10 +141,10 @@ extension RunnerError {
 }
 
 extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectable {
-    /// A sentence for users and logs.
+    /// A text for users and logs.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for users and logs.
+    /// A text for users and logs.
     public var description: String {
         // The text of a `CancellationError` adds no information.
         if case .signInFailed(is CancellationError) = self { return "The sign-in was cancelled." }
@@ -176,7 +177,8 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
     /// Contains only the ``description``.
     public var customMirror: Mirror { Mirror(self, children: ["description": self.description]) }
 
-    /// The error that a closure of the runner, the store or the lease threw; `nil` without such an error.
+    /// The associated error of the case, for example of a closure or of the store; `nil` without such an
+    /// error.
     public var underlying: (any Error)? {
         switch self {
         case .updateFailed(let error), .tooManyUpdates(_, _, let error), .tooManyUpdatesInWindow(_, _, let error): error
@@ -188,7 +190,8 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 }
 
 extension Error {
-    /// Whether the error means that processes of this user cannot write to the folder.
+    /// Whether the error means that processes of this user cannot write to the folder, for example because
+    /// the disk is full.
     var saysUnwritable: Bool {
         guard case .fileSystem(_, let code)? = self as? MuxStoreError else { return false }
         return POSIXFileSystem.isUnwritable(code)
@@ -200,8 +203,8 @@ extension RunnerError: RetryableError {
     ///
     /// - A time-out is transient.
     /// - A critical error is permanent.
-    /// - A failed sign-in is permanent, so that no retry asks the user again, unless `underlying` is a
-    ///   ``RetryableError`` or a connectivity failure.
+    /// - A failed sign-in is permanent, so that no retry asks the user again. The advice of the underlying
+    ///   error applies only for a connectivity failure, and for a ``RetryableError``, also if wrapped.
     /// - Any other error has the advice of the underlying error, and is permanent without an underlying
     ///   error.
     public var retryAdvice: RetryAdvice {
@@ -217,7 +220,9 @@ extension RunnerError: RetryableError {
 }
 
 extension RunnerError: ConnectivityError {
-    /// Whether the underlying error is a connectivity failure; `false` for a critical error.
+    /// Whether the underlying error is a connectivity failure.
+    ///
+    /// `false` for a critical error, and without an underlying error.
     public var isConnectivityFailure: Bool {
         if case .critical = self { return false }
         return self.underlying.map(SilenceableError.isSilenceable) ?? false

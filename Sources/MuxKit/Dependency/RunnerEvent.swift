@@ -11,8 +11,8 @@ public enum RunnerEvent: Sendable, Hashable {
     case updated(epoch: UInt64)
     /// An update failed, or returned ``UpdateResult/updateFailed``.
     case updateFailed
-    /// The outcome of an update was dropped: the dependency or the session had changed, or the update failed
-    /// after its time-out or its cancellation.
+    /// The outcome of an update was dropped: the outcome was outdated, or the update failed after its
+    /// time-out or cancellation.
     case updateDropped
     /// A dependency was set, with this epoch.
     case set(epoch: UInt64)
@@ -29,8 +29,9 @@ final class RunnerEvents: Sendable {
     private struct State: Sendable {
         /// The number of the next event to deliver.
         var next: UInt64 = 1
-        /// Events that arrived before an event with a smaller number.
+        /// The events that have arrived and are not delivered yet, by number.
         var waiting: [UInt64: RunnerEvent] = [:]
+        /// Whether a thread delivers events: only one thread may deliver, to keep the order.
         var isDelivering = false
     }
 
@@ -56,6 +57,9 @@ final class RunnerEvents: Sendable {
     }
 
     /// Delivers an event after all events with smaller numbers.
+    ///
+    /// If such an event has not arrived yet, or another thread delivers events, the event waits, and this
+    /// call returns at once.
     func tell(_ event: RunnerEvent, number: UInt64) {
         let isFirst = self.state.withLock { state -> Bool in
             state.waiting[number] = event

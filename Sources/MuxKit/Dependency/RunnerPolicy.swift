@@ -8,26 +8,25 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// The maximum number of updates that one call may request after consecutive refusals by the task of
     /// the call; a negative number counts as 0.
     ///
-    /// An acceptance of a new dependency by any task clears the count: the dependency was valid, and a later
-    /// refusal is due to the age of the dependency. The following cases do not count: an update of a missing
-    /// dependency, an early renewal, and a repetition with a dependency that is already newer than the
-    /// refused dependency. The total number of updates of a call is at most ten times this maximum, even with
-    /// acceptances in between.
+    /// Only a refusal of the current dependency counts. An acceptance of a newer dependency by any task
+    /// clears the count: the dependency was valid, and a later refusal is due to the age of the dependency.
+    /// Without regard to acceptances, refusals of one call request at most ten times as many updates as this
+    /// maximum.
     public var maximumUpdatesPerCall: Int
 
     /// The retries of a throwing update; `nil`, the default, for no retry.
     ///
-    /// All attempts count as a single update. Refusals, sign-ins, and update closures with a ``Call``
-    /// are not retried. The refresh of a token is retried, unless a repetition may cause damage: see
-    /// ``RetryAdvice/isRepeatable``.
+    /// All attempts count as a single update. Sign-ins and update closures with a ``Call`` are not retried.
+    /// The result ``UpdateResult/updateFailed`` is not an error and is not retried. The policy and the
+    /// ``RetryAdvice`` of the error decide about another attempt, also for the refresh of a token.
     public var retry: RetryPolicy?
 
     /// The maximum number of refused and replaced dependencies within ``window``, over all callers, without
     /// an acceptance in between; `nil` for no limit.
     ///
-    /// At the limit, calls with a task that refuses the dependency fail with
-    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)``, until replacements leave the window
-    /// or a task accepts the dependency.
+    /// At the limit, a refusal starts no update, and the call fails with
+    /// ``RunnerError/tooManyUpdatesInWindow(count:window:underlying:)``. An acceptance of the new dependency
+    /// clears the count. With a limit below 1, refusals start no updates.
     public var maximumUpdatesPerWindow: Int?
 
     /// The period of ``maximumUpdatesPerWindow``.
@@ -35,16 +34,20 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// The time-out of an update; `nil` for no limit.
     ///
-    /// At the time-out, the update is cancelled, and the waiting callers get
-    /// ``RunnerError/updateTimedOut(after:)`` without a wait for the end of the update; the next call after
-    /// ``coolDown`` starts another update. A late dependency is kept, unless the dependency or the session
-    /// changed in the meantime. Until the end of a timed-out refresh, the runner sends no other refresh with
-    /// the same refresh token. A caller that passed the running update as the closure of `run(_:update:)`
-    /// waits for the end of this closure. A sign-in has no time-out.
+    /// At the time-out, the runner cancels the update, and callers that need the update get
+    /// ``RunnerError/updateTimedOut(after:)`` at once. A caller that passed the running update as the closure
+    /// of `run(_:update:)` waits for the end of this closure. A later call can start another update after
+    /// ``coolDown``.
+    ///
+    /// The runner drops a late dependency that is outdated, for example after a `set` or `reset`; otherwise
+    /// the runner keeps the late dependency.
+    ///
+    /// An ``OAuthDependentRunner`` limits refreshes, but not sign-ins. While a timed-out refresh continues,
+    /// the runner sends no other refresh of the same tokens, unless the app has set the tokens again.
     public var updateTimeout: Duration?
 
-    /// The time after a failed or timed-out update in which calls that need an update throw the same error at
-    /// once.
+    /// The time after a failed or timed-out update in which calls that need an update throw the update's
+    /// error at once.
     ///
     /// `renew()` ignores the cool-down. Pauses after failures of a server may be longer: see
     /// <doc:RunningWithADependency>.
@@ -52,14 +55,16 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// The time between the early renewal and the end of a dependency with a known end.
     ///
-    /// The end is known from ``ExpiringDependency`` or ``OAuthRenewal/accessLifetime``. The leeway of a new
-    /// dependency is at most half of the lifetime. If the renewal fails, takes longer than half of the
-    /// remaining lifetime, or takes longer than the call may wait, the call uses the old dependency until the
-    /// dependency ends.
+    /// The end is known from an ``ExpiringDependency``, or from the lifetime in the result of a refresh or
+    /// sign-in. The leeway of a new dependency is at most half of the lifetime. If the renewal takes longer
+    /// than half of the remaining lifetime, or longer than the call may wait, the call uses the old
+    /// dependency until its end. A call also uses the old dependency after a failed renewal, unless the
+    /// update was refused or threw a ``CriticalError``.
     ///
-    /// The end of an ``ExpiringDependency`` or of a stored dependency is compared once with the wall-clock
-    /// time; a monotonic clock then measures the remaining lifetime. A stored dependency that seems to have
-    /// ended is renewed first, and used if the renewal fails: the wall clock may be wrong.
+    /// The wall-clock end of a dependency is compared with the wall clock when the runner receives the
+    /// dependency; a monotonic clock then measures the remaining lifetime. If an initial, set or stored
+    /// dependency seems to have ended, the wall clock may be wrong: the dependency is renewed first, and used
+    /// if the renewal fails.
     public var leeway: Duration
 
     /// Whether an update fails with ``RunnerError/sameDependency`` if the new dependency equals the refused
@@ -68,17 +73,19 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// This policy has an effect only on `Equatable` dependencies.
     public var refusesSameDependency: Bool
 
-    /// Whether an update is cancelled when the last waiting caller leaves; otherwise the update finishes, and
-    /// the runner keeps the new dependency.
+    /// Whether the cancellation of the last waiting caller also cancels the stored update; otherwise the
+    /// update continues, and the runner can keep the new dependency.
     ///
-    /// This policy has no effect on an ``OAuthDependentRunner``: the server may have rotated the refresh
-    /// token already.
+    /// A caller that leaves because of its time-out does not cancel the update. This policy has no effect on
+    /// an ``OAuthDependentRunner``: the server may have rotated the refresh token already.
     public var cancelsUnwantedUpdates: Bool
 
-    /// The term of a ``MuxLease``: the longest wait of other processes after a crash of the lease's holder.
+    /// The duration of a term of the ``MuxLease``, if any; at least one millisecond.
+    ///
+    /// After a crash of the holder, other processes wait for the remaining time of the term.
     public var leaseDuration: Duration
 
-    /// The parameters have the names of the properties.
+    /// Makes a policy; each parameter sets the property of the same name.
     public init(
         name: String? = nil,
         maximumUpdatesPerCall: Int = 5,
@@ -107,12 +114,15 @@ public struct RunnerPolicy: Sendable, Hashable {
 
     /// At most one update per call after consecutive refusals; see ``maximumUpdatesPerCall``.
     ///
-    /// A refusal directly after a renewal is not due to the age of the dependency.
+    /// A refusal directly after an update is not due to the age of the dependency, so another update would
+    /// not help.
     public static let onePerCall = RunnerPolicy(maximumUpdatesPerCall: 1)
 }
 
 extension RunnerPolicy {
-    /// Runs an update with the retries of ``retry``; throws the error of the last attempt.
+    /// Runs an update with the retries of ``retry``.
+    ///
+    /// - Throws: The error of the last attempt, or `CancellationError`.
     nonisolated(nonsending) func retrying<Output>(
         _ time: TimeSource,
         _ update: () async throws -> Output
@@ -129,13 +139,13 @@ extension RunnerPolicy {
 
     /// The history of one call of a runner.
     public struct Call: Sendable {
-        /// The number of updates after refusals by the task of this call.
+        /// The number of updates that the refusals of this call's task have requested.
         public let updates: Int
 
         /// The time since the call began.
         public let elapsed: Duration
 
-        /// The error of the last refusal; `nil` without a thrown error.
+        /// The error of the last refusal; `nil` without a refusal, or if the task threw no error.
         public let lastError: (any Error)?
 
         init<Dependency: Sendable>(_ call: DependencyStateMachine<Dependency>.Call, at now: Moment) {

@@ -27,7 +27,8 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
 
     /// Asks the machine for the next action of a call.
     ///
-    /// A refusal is not published: at worst, ``ready`` marks the value as unproven for longer than necessary.
+    /// A refusal is not published. The effect is small: ``ready`` can mark a value as unproven for longer
+    /// than necessary.
     @usableFromInline
     package mutating func decideAction(
         of call: inout Machine.Call,
@@ -38,7 +39,9 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
         self.storedMachine.decideAction(of: &call, parentEpoch: parentEpoch, policy: policy, at: now)
     }
 
-    /// The end of the wait of `call` for an early renewal; `nil` for a wait until the end of the update.
+    /// The end of the wait of `call` for an early renewal, without regard to the call's time-out.
+    ///
+    /// `nil` for a wait until the end of the update.
     @usableFromInline
     package func waitLimit(of call: Machine.Call, at now: Moment) -> Moment? {
         self.storedMachine.fallback(for: call, at: now)?.renewal?.waitLimit(at: now)
@@ -59,7 +62,7 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     }
 
     private mutating func publish() {
-        // A different lock protects the parent's epoch: readers of the value compare the parent's epoch.
+        // 0, because a different lock protects the parent's epoch: readers of the value compare the epochs.
         let held = self.storedMachine.current(parentEpoch: 0)
         let isUnproven = self.storedMachine.isUnproven
         self.ready = held.map { ReadyDependency($0, isUnproven: isUnproven) }
@@ -71,10 +74,10 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
 @usableFromInline
 package struct ReadyDependency<Dependency: Sendable>: Sendable {
     @usableFromInline package let value: Dependency
-    /// The epoch of the parent's value at the creation of this value.
+    /// See ``DependencyStateMachine/VersionedDependency/parentEpoch``.
     @usableFromInline let parentEpoch: UInt64
     /// The time of the early renewal, minus the maximum lateness of the coarse clock; `.distantFuture` for a
-    /// value with an unknown end.
+    /// value without an early renewal.
     @usableFromInline let until: Moment
     @usableFromInline let epoch: UInt64
     let session: UInt64
@@ -97,8 +100,10 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
 package final class RunnerEpochs: Sendable {
     /// The epoch of the layer's value.
     @usableFromInline let own = Atomic<UInt64>(0)
-    /// The epoch of the layer's value, and the epoch of the parent's value at the creation of the layer's
-    /// value; the second epoch is `nil` without a value.
+    /// The epoch of the layer's value, and the parent's epoch to which this value belongs (`nil` without a
+    /// value).
+    ///
+    /// Not used without a parent.
     private let withParent = Locked<(own: UInt64, heldParent: UInt64?)>((0, nil))
     /// The layer above; `nil` for the uppermost layer.
     @usableFromInline let parent: RunnerEpochs?
@@ -120,8 +125,10 @@ package final class RunnerEpochs: Sendable {
 
     /// The least valid parent epoch of a child's value, for a layer with a parent.
     ///
-    /// If the parent's value was replaced, the layer's value is invalid, and the result is the layer's next
-    /// epoch.
+    /// If the layer's value is invalid because of a replacement of the parent's value, the result is the next
+    /// epoch of the layer.
+    ///
+    /// - Parameter parentEpoch: The least valid parent epoch of this layer's value.
     @usableFromInline
     func leastValidEpochForChildren(parentEpoch: UInt64) -> UInt64 {
         self.withParent.withLock { $0.heldParent.map { $0 < parentEpoch } ?? false ? $0.own &+ 1 : $0.own }
