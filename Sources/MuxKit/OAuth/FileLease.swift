@@ -10,19 +10,19 @@ public import Foundation
 ///
 /// The end of a lease is a wall-clock time, which all processes share, even across a restart of the machine.
 /// If the wall clock is set back, a lease also ends for a process that has seen the same term unchanged for
-/// the full duration of the term. If the wall clock is set forward, a lease can end early, and the holder
-/// detects the loss at the next extension.
+/// the full duration of the term. If the wall clock is set forward, a lease can end early.
 ///
-/// The file name is a SHA-256 digest of the lease's name, and the file contains the lease's name, the name
-/// of the holder and the end of the lease. A file of another lease's name is not used
-/// (``MuxStoreError/otherName``). A folder or file is refused if a user other than
-/// the current user and the superuser is its owner or has write permission (``MuxStoreError/notPrivate``).
+/// The file name contains a SHA-256 digest of the lease's name. The file contains the lease's name, the name
+/// of the holder and the end of the lease. A file with the name of another lease is not used
+/// (``MuxStoreError/otherName``). A folder or file is refused if a user other than the current user and the
+/// superuser is its owner or has write permission (``MuxStoreError/notPrivate``).
 public actor FileLease: MuxLease {
     /// The content of the file; without an owner the lease is free.
     private struct Record: Codable, Sendable, Equatable {
         var generation: UInt64
         var owner: String?
         var deadline: Date
+        /// The duration of the term: measured by other processes if the wall clock was set back.
         var seconds: Double
         /// The full name of the lease.
         var name: [String]?
@@ -41,8 +41,8 @@ public actor FileLease: MuxLease {
     package nonisolated let problems: StorageProblems?
     private let wallTime: @Sendable () -> Date
     private let time: TimeSource
-    /// The last record that had not ended by the wall clock, and the time since which the record is
-    /// unchanged.
+    /// The last seen record that had not ended by the wall clock, and the time of the first sight of the
+    /// record.
     private var seen: (record: Record, since: Moment)?
 
     /// The executor of the lease's blocking calls.
@@ -84,9 +84,10 @@ public actor FileLease: MuxLease {
     ///
     /// - Parameters:
     ///   - owner: A name that no other caller uses.
-    ///   - duration: The duration of the lease, measured from this call; limited to one day.
+    ///   - duration: The duration of the lease, measured from this call; limited to one day. A negative
+    ///     duration counts as zero.
     /// - Returns: The current term, of `owner` or of another owner.
-    /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
+    /// - Throws: ``MuxStoreError`` if the folder or the file cannot be used now.
     public func take(as owner: String, for duration: Duration) throws -> MuxLeaseTerm {
         let duration = min(max(duration, .zero), .seconds(Self.longest))
         return try self.lock.hold { () throws(MuxStoreError) in
@@ -118,7 +119,7 @@ public actor FileLease: MuxLease {
     /// Gives the lease back; does nothing if the file no longer contains `term`.
     ///
     /// - Parameter term: A term from ``take(as:for:)``.
-    /// - Throws: ``MuxStoreError`` if the folder cannot be used now.
+    /// - Throws: ``MuxStoreError`` if the folder or the file cannot be used now.
     public func giveBack(_ term: MuxLeaseTerm) throws {
         try self.lock.hold { () throws(MuxStoreError) in
             guard var present = try self.present(), present.owner == term.owner,
@@ -129,13 +130,13 @@ public actor FileLease: MuxLease {
         }
     }
 
-    /// Suspends until the file no longer contains `term`.
+    /// Suspends until the file no longer contains `term`; may return early.
     ///
-    /// Returns early if the folder is removed. If the system does not report changes of a folder, the file is
-    /// read only once, and the function then suspends until the task is cancelled.
+    /// If the system does not report changes of a folder, the file is read only once, and the function then
+    /// suspends until the task is cancelled.
     ///
     /// - Parameter term: The term of another owner.
-    /// - Throws: `CancellationError`, or ``MuxStoreError`` if the folder cannot be read now.
+    /// - Throws: `CancellationError`, or ``MuxStoreError`` if the file cannot be read now.
     public func wait(for term: MuxLeaseTerm) async throws {
         // The watch begins before the read, so no change is missed.
         let watch = FolderWatch(self.folder)
@@ -165,7 +166,10 @@ public actor FileLease: MuxLease {
         try self.file.write(content, durability: .relaxed)
     }
 
-    /// Whether a term has ended; remembers a record that was not seen before.
+    /// Whether a term has ended.
+    ///
+    /// Remembers a record that was not seen before: a record that stays unchanged for its duration has ended,
+    /// even if the wall clock was set back.
     private func isOver(_ record: Record, at now: Date) -> Bool {
         guard now < record.deadline else { return true }
         let moment = self.time.now

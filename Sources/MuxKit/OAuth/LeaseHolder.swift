@@ -1,13 +1,13 @@
 /// Keeps a lease during operations, and gives the lease back after the last operation.
 package final class LeaseHolder: Sendable {
     private struct State: Sendable {
-        /// The number of operations that use the lease or wait for the lease.
+        /// The number of running uses; see ``runAsUse(_:)``.
         var uses = 0
         /// The last term of this owner; `nil` after the term was given back, or another owner was found.
         var term: MuxLeaseTerm?
-        /// The time until which no other owner can have the lease.
+        /// The end of the term on the monotonic clock; no other owner should have the lease before this time.
         var end = Moment.distantPast
-        /// A number that increases when another owner may have had the lease.
+        /// Increases with the first term after the end of a term, and when another owner is found.
         var tenure: UInt64 = 0
     }
 
@@ -28,9 +28,9 @@ package final class LeaseHolder: Sendable {
 
     /// Waits for the lease, runs `work`, and keeps the lease until the end of `work`.
     ///
-    /// The lease is extended after each third of the term. A process that is suspended for longer than
-    /// the duration may lose the lease; `work` detects the loss with ``tenure``. Waiting owners get the lease
-    /// in no particular order.
+    /// The lease is extended after each third of the term. The lease can still be lost, for example during a
+    /// suspension of the process: `work` must compare values of ``tenure``. Waiting owners get the lease in
+    /// no particular order.
     ///
     /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError` during the wait, or the
     ///   error of `work`.
@@ -45,14 +45,12 @@ package final class LeaseHolder: Sendable {
         }
     }
 
-    /// A use of the lease between ``acquire(_:)`` and ``release(_:)``.
-    ///
-    /// The task extends the lease.
+    /// A use of the lease between ``acquire(_:)`` and ``release(_:)``: the task that extends the lease.
     package typealias Use = Task<Void, Never>
 
     /// Waits for the lease, and keeps the lease until the matching ``release(_:)``.
     ///
-    /// For work with suspensions during which the lease must be free. If this object has the lease for
+    /// For work that must give the lease back during long suspensions. If this object has the lease for
     /// another use, the call does not access the lease.
     ///
     /// - Parameter spawn: Starts the task that extends the lease.
@@ -101,7 +99,8 @@ package final class LeaseHolder: Sendable {
     /// The number of the current uninterrupted possession of the lease; `nil` if another owner may have the
     /// lease now.
     ///
-    /// If two reads return the same number, no other owner has had the lease between the reads.
+    /// If two reads return the same number, no other owner has had the lease between the reads, unless the
+    /// lease ended a term early.
     package var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
@@ -119,7 +118,9 @@ package final class LeaseHolder: Sendable {
         return self.state.withLock { term.owner == self.owner ? $0.tenure : nil }
     }
 
-    /// Counts `body` as a use of the lease; the lease, if taken, is given back after the last use.
+    /// Counts `body` as a use of the lease, but does not take the lease.
+    ///
+    /// A taken lease is given back after the last use.
     func runAsUse<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
         let result = await Result<_, any Error> { try await body() }
@@ -144,8 +145,9 @@ package final class LeaseHolder: Sendable {
         if let term { try? await self.lease.giveBack(term) }
     }
 
-    /// The duration of a term of this owner, from the call of `take`; a lease may shorten the requested
-    /// duration.
+    /// The duration of a term of this owner, measured from the call of `take`, and at least one millisecond.
+    ///
+    /// A lease may shorten the requested duration.
     private func length(of term: MuxLeaseTerm?) -> Duration {
         min(self.duration, max(term?.remaining ?? self.duration, .milliseconds(1)))
     }
@@ -167,8 +169,9 @@ package final class LeaseHolder: Sendable {
 
     /// Waits until no other owner has the lease, and takes the lease.
     private func waitAndTakeLease() async throws {
-        // The last term that must not be watched again: the lease reported the end of the term, or cannot
-        // watch the term. If `take` still returns the term, the loop only waits for the time of the term.
+        // The last term that must not be watched again: the lease has reported the end of the term, or cannot
+        // watch the term. If `take` still returns this term, the loop waits for the time of the term without
+        // a watch.
         var misreported: MuxLeaseTerm?
         while true {
             try Task.checkCancellation()
@@ -181,11 +184,11 @@ package final class LeaseHolder: Sendable {
 
     /// Waits until `term` may have ended.
     ///
-    /// The wait ends when the lease reports that the term was given back (only if watched), or when the
-    /// term's time has passed.
+    /// The wait ends when the term's time has passed; with a watch, the wait also ends when the lease reports
+    /// the end of the term.
     ///
-    /// - Returns: Whether the term must not be watched again: the lease reported the end, or the lease cannot
-    ///   be watched.
+    /// - Returns: Whether the term must not be watched again: the lease has reported the end, or cannot be
+    ///   watched.
     private func end(of term: MuxLeaseTerm, isWatched: Bool) async throws -> Bool {
         let (lease, time) = (self.lease, self.time)
         // The minimum prevents a busy loop for a term without remaining time.

@@ -2,8 +2,8 @@
 ///
 /// A lease ends when the holder gives the lease back, or when the duration has passed, even if the holder has
 /// died. A holder extends the lease with another ``take(as:for:)``. Between the calls, no lock of the system
-/// and no connection is held. ``FileLease`` is a lease between the processes of one machine. A lease on a
-/// server works between several machines:
+/// and no connection needs to be held. ``FileLease`` is a lease between the processes of one machine. A lease
+/// on a server works between several machines:
 ///
 /// ```swift
 /// struct ServerLease: MuxLease {
@@ -27,7 +27,7 @@ public protocol MuxLease: Sendable {
     /// - Throws: An error if the holder cannot be determined.
     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm
 
-    /// Gives the lease back; does nothing if `term` has already ended.
+    /// Gives the lease back; does nothing if the holder of `term` no longer has the lease.
     ///
     /// - Parameter term: A term from ``take(as:for:)``; the holder may have extended the lease since that
     ///   call.

@@ -20,12 +20,13 @@
 /// **Cancellation.** A cancelled caller that waits for a token throws `CancellationError` at once; refreshes
 /// and sign-ins continue.
 ///
-/// **After a failure.** If `refreshAccess` throws (no network, 503, time-out), all waiting callers get the
-/// error, and the next call tries again, except during the pauses of a ``DependentRunner``. Such an error
-/// never starts a sign-in; only missing tokens or a refusal of the refresh token, a ``BadDependencyError``,
-/// start a sign-in. If `signIn` throws, all waiting callers get the error in a
-/// ``RunnerError/signInFailed(underlying:)``. A retry of the call does not repeat a failed sign-in, unless
-/// the error of `signIn` is a transient ``RetryableError`` or a connectivity failure.
+/// **After a failure.** If `refreshAccess` throws (no network, 503, time-out), the callers that need the new
+/// token get the error, and a later call tries again, except during the pauses of a ``DependentRunner``. Such
+/// an error never starts a sign-in; only a lack of usable tokens or a refusal of the refresh token, a
+/// ``BadDependencyError``, starts a sign-in. If `signIn` throws, all waiting callers get the error in a
+/// ``RunnerError/signInFailed(underlying:)``; a ``CriticalError`` instead ends all calls. A retry of the call
+/// does not repeat a failed sign-in, unless the error of `signIn` is a transient ``RetryableError`` or a
+/// connectivity failure.
 ///
 /// **With a folder that cannot be used**, only operations that need the folder fail: good tokens are used,
 /// and tokens that cannot be stored are kept and renewed in memory. The failure is reported once, as
@@ -33,17 +34,16 @@
 /// to rotate refresh tokens: the loss of the successor would end the session.
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
-/// store. A rotated refresh token is stored before any caller gets the new access token; if the store fails,
-/// see ``RunnerError/tokensNotStored(underlying:)``. After a crash between these two writes, the next launch
-/// sends the stored refresh token again, and signs in only if the server refuses the token.
+/// store. A rotated refresh token is stored before any caller gets the new access token. For a failure of the
+/// store, see ``RunnerError/tokensNotStored(underlying:)``. After a crash between these two writes, a later
+/// launch can send the stored refresh token again, and signs in only if the server refuses the token.
 ///
-/// **Several processes** with the same store share one refresh: the holder of the lease reads the store
-/// first, and uses newer tokens of another process. If a process is killed while holding the lease, other
-/// processes wait for the remaining time of the lease.
+/// **Several processes** with the same store and lease share one refresh: the holder of the lease reads the
+/// store first, and uses newer tokens of another process. If a process is killed while holding the lease,
+/// other processes wait for the remaining time of the lease.
 ///
 /// **Status.** ``status`` returns whether a session exists, without a request and without a sign-in;
-/// ``statuses`` is the sequence of the status values. `signIn` may have a parameter for the reason of the
-/// sign-in.
+/// ``statuses`` is the sequence of the status values.
 ///
 /// **Sign-out.** The runner and the repository sign out together: ``signOut()`` is
 /// ``MuxRepository/clearAll()``.
@@ -61,7 +61,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Makes a runner.
     ///
-    /// The runner reads no token and starts no sign-in before the first call.
+    /// The runner reads no token before the first use.
     ///
     /// - Parameters:
     ///   - store: Keeps the tokens between launches.
@@ -135,8 +135,9 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   bad token, too.
     /// - Returns: The output of the task.
     /// - Throws: The error of the task or of the refresh, ``RunnerError``
-    ///   (``RunnerError/signInFailed(underlying:)`` with the error of the sign-in), or `CancellationError`.
-    /// - Complexity: O(1), without an additional suspension, if a good access token is present.
+    ///   (``RunnerError/signInFailed(underlying:)`` with the error of the sign-in),
+    ///   ``MuxError/fetchCancelled`` if the refresh was cancelled, or `CancellationError`.
+    /// - Complexity: O(1), without an additional suspension, if no update is necessary.
     @inlinable
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ task: (AccessToken) async throws -> RunResult<Output>
@@ -157,8 +158,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` reports a bad
     ///     token, too.
     /// - Returns: The output of the task.
-    /// - Throws: The error of the task or of a closure of the runner, ``RunnerError``, or
-    ///   `CancellationError`.
+    /// - Throws: The errors of ``run(_:)``.
     public nonisolated(nonsending) func run<Output: Sendable>(
         timeout: Duration,
         _ task: (AccessToken) async throws -> RunResult<Output>
@@ -173,7 +173,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// returns an access token, no further refresh is sent.
     ///
     /// - Returns: The new access token.
-    /// - Throws: The error of a closure of the runner, ``RunnerError``, or `CancellationError`.
+    /// - Throws: The error of the refresh, ``RunnerError``, ``MuxError/fetchCancelled``, or
+    ///   `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> AccessToken {
         try await self.session.lower.renewed().value
@@ -181,11 +182,10 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Whether a session exists: tokens in memory or in the store, not refused by the server.
     ///
-    /// Sends no request and starts no sign-in. Reads the store unless the status is known from memory, so the
-    /// status is correct after a launch and after a sign-in or sign-out of another process. An expired access
-    /// token does not matter, because the refresh token may renew the access token. Only the server can
-    /// decide whether the tokens are valid: ``OAuthStatus/signedIn`` means that the server has not refused
-    /// the tokens yet.
+    /// Sends no request and starts no sign-in. Unless the status is known from memory, the store is read: the
+    /// status includes sign-ins and sign-outs of other processes. An expired access token does not matter,
+    /// because the refresh token may renew the access token. Only the server can decide whether the tokens
+    /// are valid: ``OAuthStatus/signedIn`` means that the server has not refused the tokens yet.
     public nonisolated var status: OAuthStatus {
         get async { await self.session.status() }
     }
@@ -215,8 +215,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - refresh: The refresh token.
     ///   - access: An access token; `nil` to obtain an access token with `refresh`.
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; the runner
-    ///   still uses the tokens. Another ``RunnerError`` after a sign-out during the call, or for a call from
-    ///   inside the store.
+    ///   still uses the tokens. Another ``RunnerError``, such as after a sign-out during the call, or for a
+    ///   call from inside the store.
     public nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken? = nil) async throws {
         let (upper, lower) = (self.session.upper, self.session.lower)
         try await self.session.tokenManager.set(refresh: refresh, access: access, upper: upper, lower: lower)
@@ -255,10 +255,10 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///
     /// A running call throws ``RunnerError/signedOut`` as soon as the call waits for a token or its task
     /// reports a bad token: a late report starts no sign-in. The result of a running refresh is dropped. The
-    /// next call signs in.
+    /// next call signs in. A refused sign-out, such as by an outbox, has no effect.
     ///
-    /// - Returns: The failures. Unless the sign-out was refused, such as by an outbox, the session has ended,
-    ///   and data that remains on disk is never read again.
+    /// - Returns: The failures. Unless the sign-out was refused, the session has ended, and data of the
+    ///   session that remains on disk is never read again.
     @discardableResult
     public nonisolated(nonsending) func signOut() async -> MuxRepository.ClearReport {
         await self.repository.clearAll()

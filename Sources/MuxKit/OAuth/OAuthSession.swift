@@ -5,7 +5,7 @@ import Foundation
 /// The upper layer holds an ``OAuthGrant``: the refresh token and its state. The update of the upper layer
 /// reads the stored grant, or signs in. The lower layer holds the access token. The update of the lower
 /// layer runs as a task of the upper layer: the update takes the grant's access token, or refreshes. An
-/// access token is invalid as soon as another grant replaces the grant of the access token.
+/// access token is invalid as soon as a grant of other tokens replaces the grant of the access token.
 @usableFromInline
 final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: SessionParticipant {
     let tokenManager: OAuthTokenManager<AccessToken, RefreshToken>
@@ -13,7 +13,7 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
     @usableFromInline let lower: RunnerCore<AccessToken>
 
     init(tokenManager: OAuthTokenManager<AccessToken, RefreshToken>, policy: RunnerPolicy, repository: MuxRepository) {
-        // An update without waiting callers is not cancelled: the server may have exchanged the refresh token
+        // An update without waiting callers continues: the server may have exchanged the refresh token
         // already. The token manager limits the time of a refresh; a sign-in has no time limit.
         var policy = policy
         policy.cancelsUnwantedUpdates = false
@@ -55,7 +55,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     func status() async -> OAuthStatus {
         let status = await self.tokenManager.status(of: self.upper)
-        // An access token that was set without a refresh token is in memory only.
+        // An access token that was set without a refresh token is in memory only, but counts as a
+        // session.
         guard status != .signedIn, self.upper.held == nil, self.lower.isUsable else { return status }
         return .signedIn
     }
@@ -85,8 +86,8 @@ final class OAuthSession<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// The identity of the storage.
     ///
-    /// If the storage finds an ended session while this participant has no grant, the repository ends the
-    /// session for all participants with other identities.
+    /// If the storage finds an ended session while this runner has no grant, the session ends for all
+    /// participants of the repository except this runner.
     var identity: ObjectIdentifier { ObjectIdentifier(self.tokenManager.storage) }
 
     var handsOutTokens: Bool { true }
@@ -125,13 +126,13 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
 
     /// An access token that belongs to the refresh token: from the sign-in, a `set`, the store or a refresh.
     ///
-    /// The lower layer may hold a newer access token, from a `set` with the same refresh token.
+    /// The lower layer may hold a newer access token from a `set`.
     let access: AccessToken?
 
     /// The end of the access token; `nil` if the end is not known.
     var accessEnd: AccessEnd?
 
-    /// Whether the grant is from a sign-in, not from the store or a `set`.
+    /// Whether a sign-in has made the grant.
     var isFromSignIn = false
 
     /// Whether the exchange that made this grant replaced the refresh token; the server may no longer accept
@@ -144,7 +145,8 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// Serialises uses of the refresh token; shared with later grants that continue this grant.
     var mutex = AsyncMutex()
 
-    /// The serial number of the grant's record in the store; of an earlier record if the grant is not stored.
+    /// The serial number of the grant's record in the store; for a grant that is not stored, the number of an
+    /// earlier record, or 0.
     var serial: UInt64 = 0
 
     /// Whether the grant is in the store.
@@ -182,8 +184,6 @@ struct AccessEnd: Sendable {
 
 extension OAuthGrant {
     /// Whether the session may be lost if the new refresh token of an exchange is not saved.
-    ///
-    /// `true` if ``wasStored`` is `true`, and the server is known to rotate refresh tokens.
     var isAtStake: Bool { self.wasStored && self.rotates }
 
     /// The grant of a stored record; `nil` for a record without a refresh token.

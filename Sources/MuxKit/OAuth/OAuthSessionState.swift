@@ -2,7 +2,7 @@
 package struct OAuthSessionState: Sendable {
     /// The known session epoch of the repository; `nil` if the epoch must be read from the repository.
     package var repositoryEpoch: UInt64?
-    /// The number of the runner's session of the tokens that were stored last.
+    /// The number of the runner's session in which tokens were last stored; `nil` before the first save.
     package var storedSession: UInt64?
     /// Whether stored tokens may be used if no other process uses the store; `false` after the end of a
     /// session in this process.
@@ -10,8 +10,8 @@ package struct OAuthSessionState: Sendable {
     /// The number of the runner's current session: equal to the session number of the upper layer, except
     /// during the end of a session.
     package private(set) var sessionID: UInt64 = 0
-    /// Identifies a refresh token and its successors: increased by a sign-out and by tokens from outside the
-    /// runner.
+    /// Increased by a sign-out and by tokens from outside the runner: the tokens of a sign-in that began
+    /// before are then not stored.
     package var tokenFamily: UInt64 = 0
     /// The upper layer's epoch of the last grant that the server refused in this session.
     package var refusedEpoch: UInt64?
@@ -21,9 +21,9 @@ package struct OAuthSessionState: Sendable {
     package var serial: UInt64 = 0
     /// The serial number of the record with the last reported interruption of an exchange.
     private var lastInterruption: UInt64?
-    /// Whether a sign-out has begun, and the session has not ended yet: no token is stored in this time.
+    /// Whether a sign-out has begun, and the session has not ended yet: in this time, no tokens are stored.
     package private(set) var isEnding = false
-    /// The epoch before which a running sign-out ends the repository's sessions.
+    /// The epoch before which a running sign-out ends the repository's sessions; `nil` without a sign-out.
     package var endedBefore: UInt64?
     /// Whether the running or next operation that may store tokens must remove the tokens at the end of the
     /// operation.
@@ -33,7 +33,7 @@ package struct OAuthSessionState: Sendable {
     package var lateTokenRevision: UInt64?
     /// The greatest session epoch that was found in the store, or begun by a sign-out.
     package private(set) var greatestSession: UInt64 = 0
-    /// Problems that were reported and are not solved yet, also from earlier sessions.
+    /// The problems that were reported and are not solved yet, also from earlier sessions.
     private var reportedProblems: Set<OAuthProblem> = []
 
     package init() {}
@@ -95,7 +95,7 @@ package struct OAuthSessionState: Sendable {
     }
 }
 
-/// A problem that a runner reports once and tolerates.
+/// A problem that a runner tolerates, and reports once until the problem is solved.
 package enum OAuthProblem: Sendable, Hashable {
     /// The session epoch cannot be read from the repository's folder.
     case session

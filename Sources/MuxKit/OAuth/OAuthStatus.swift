@@ -10,17 +10,19 @@
 public enum OAuthStatus: Sendable, Hashable {
     /// Tokens exist, and the server has not refused the tokens.
     case signedIn
-    /// No tokens exist, or the server has refused the tokens: the next call that needs a token signs in.
+    /// No usable tokens exist: the next call that needs a token signs in.
+    ///
+    /// For example, the server has refused the tokens.
     case signedOut
     /// The tokens cannot be read now, such as on a locked device.
     case unknown
 
-    /// The reason of a sign-in.
+    /// The reason for a sign-in.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif
     public enum SignInReason: Sendable, Hashable {
-        /// No tokens exist: before the first sign-in, and after a sign-out.
+        /// No usable tokens exist, such as before the first sign-in or after a sign-out.
         case noTokens
         /// The server has refused the refresh token.
         ///
@@ -37,9 +39,9 @@ public enum OAuthStatus: Sendable, Hashable {
     /// **Cancellation.** The sequence ends when the consumer's task is cancelled, and when the runner is
     /// deallocated; the sequence does not retain the runner.
     ///
-    /// **Several processes.** If the store can be watched, as a ``ProtectedFileTokenStore`` can, changes by
-    /// other processes are reported at once. Otherwise the changes are reported when this process next uses
-    /// the store.
+    /// **Several processes.** With a lease and a store that can be watched, such as a
+    /// ``ProtectedFileTokenStore``, the sequence reports changes by other processes at once. Otherwise a
+    /// change is reported after a later event of this runner.
     public struct Changes: AsyncSequence, Sendable {
         /// A status.
         public typealias Element = OAuthStatus
@@ -58,7 +60,7 @@ public enum OAuthStatus: Sendable, Hashable {
             Iterator(signals: self.signals().makeAsyncIterator(), current: self.current)
         }
 
-        /// Iterates over the changes.
+        /// Iterates over the current status and the changes.
         public struct Iterator: AsyncIteratorProtocol {
             /// A status.
             public typealias Element = OAuthStatus

@@ -10,7 +10,7 @@ extension OAuthTokenManager {
     ///   - refused: The access token to replace; `nil` if the lower layer holds no access token of the
     ///     current grant.
     /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant.
-    /// - Throws: ``RunnerError``, or the error of the refresh.
+    /// - Throws: ``RunnerError``, the error of the refresh, or `CancellationError`.
     func obtainAccess(
         with held: Upper.VersionedDependency,
         of upper: Upper,
@@ -19,8 +19,8 @@ extension OAuthTokenManager {
         guard let limit = self.refreshLimit else {
             return try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         }
-        // At the limit callers stop waiting, even if the refresh ignores the cancellation and continues. A
-        // late access token is in the grant, and the next call uses the late token.
+        // At the limit, callers stop waiting, even if the refresh continues. The grant contains a late access
+        // token, and the next call uses the late token.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
             try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
@@ -44,8 +44,7 @@ extension OAuthTokenManager {
             let result = try await mutex.run { () -> RunResult<Lower.UpdateOutcome>? in
                 // The previous holder of the mutex may have exchanged the refresh token for an access token.
                 guard let present = upper.held, present.session == held.session else { throw RunnerError.signedOut }
-                // If other tokens were set, their grant has another mutex: the loop continues with the other
-                // mutex.
+                // The grant of other tokens has another mutex: the loop continues with the other mutex.
                 guard present.value.mutex === mutex else { return nil }
                 return try await self.obtainAccessUnderMutex(of: present, of: upper, insteadOf: refused)
             }
@@ -66,8 +65,8 @@ extension OAuthTokenManager {
             defer { sessionState.lateTokenRevision = nil }
             return sessionState.lateTokenRevision == present.revision
         }
-        // A call may have used the late token before the assignment of `lateTokenRevision`. If the server has
-        // refused the late token, the token is not used again.
+        // A call may have used the late token before the assignment of `lateTokenRevision`. A refused late
+        // token must not be used again.
         let isLate = hasLateToken && !self.storage.tokens.areSame(present.value.access, refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {
@@ -80,8 +79,8 @@ extension OAuthTokenManager {
                 try await self.exchangeRefreshToken(with: present, of: upper, insteadOf: refused?.value)
             }
         } catch {
-            // The refresh failed. The access token seems to have ended, but the wall clock may be wrong: the
-            // server decides.
+            // The refresh failed. The stored access token seems to have ended, but the wall clock may be
+            // wrong: the server decides about the token.
             guard isUntried, let access = present.value.access, upper.held?.epoch == present.epoch,
                 upper.session == present.session, !Task.isCancelled, error.criticalCause == nil
             else { throw error }
@@ -89,7 +88,7 @@ extension OAuthTokenManager {
         }
     }
 
-    /// The access token of a grant; `nil` after the token's end.
+    /// The access token of a grant; `nil` without an access token, and after its end.
     private func usableAccess(of held: Upper.VersionedDependency) -> AccessToken? {
         if let end = held.value.accessEnd, end.moment <= self.repository.time.now { return nil }
         return held.value.access
@@ -112,7 +111,8 @@ extension OAuthTokenManager {
         )
     }
 
-    /// Exchanges the refresh token for an access token, unless another process has done so.
+    /// Exchanges the refresh token for an access token, unless another process has stored a usable access
+    /// token.
     ///
     /// - Returns: The token; ``RunResult/badDependency`` for a refused or replaced grant; `nil` if the call
     ///   must be repeated with the current grant.
@@ -175,8 +175,11 @@ extension OAuthTokenManager {
         return .output(self.makeOutcome(renewal.access, of: next, continuing: original, isFound: false))
     }
 
-    /// Exchanges the refresh token; cancels the exchange at the time limit of a refresh, but still waits for
-    /// the end of the exchange.
+    /// Exchanges the refresh token; at the time limit of a refresh, cancels the exchange and waits for its
+    /// end.
+    ///
+    /// - Throws: The error of the exchange; ``RunnerError/updateTimedOut(after:)`` if the exchange fails
+    ///   after the limit, except for a refusal of the refresh token.
     private func sendRefreshToken(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
@@ -203,7 +206,7 @@ extension OAuthTokenManager {
     /// - Parameters:
     ///   - access: The token; `nil` without a token.
     ///   - lifetime: The remaining lifetime; `nil` if unknown.
-    ///   - isNew: Whether the token server has just made the token. Such a token cannot have ended: without a
+    ///   - isNew: Whether the token server has just made the token. A new token cannot have ended: without a
     ///     positive lifetime, the end is not known.
     /// - Returns: The end; `nil` if the end is not known.
     func end(of access: AccessToken?, after lifetime: Duration?, isNew: Bool = true) -> AccessEnd? {

@@ -53,7 +53,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// newer than `refused` is usable.
     ///
     /// - Parameters:
-    ///   - refused: The grant that the server refused; `nil` if no grant was refused.
+    ///   - refused: The grant in memory, which the server has refused; `nil` without a grant in memory.
     ///   - session: The number of the upper layer's session, to detect a sign-out.
     /// - Returns: The grant.
     /// - Throws: ``RunnerError``, a ``CriticalError`` of the sign-in, or `CancellationError`.
@@ -88,8 +88,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
                     throw RunnerError.signedOut
                 }
                 guard error.criticalCause == nil, (error as? RunnerError)?.code != .wouldDeadlock else { throw error }
-                // The error is wrapped, so that callers do not treat the error as a refusal of a token or as
-                // their own cancellation.
+                // The error is wrapped: otherwise callers would treat the error as a refusal of a token, or
+                // as the cancellation of the caller.
                 throw RunnerError.signInFailed(underlying: error)
             }
             grant.serial = self.sessionState.withLock { $0.serial }
@@ -102,7 +102,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Whether a session exists; see ``OAuthDependentRunner/status``.
     func status(of upper: Upper) async -> OAuthStatus {
-        // A process that does not use the token store records its sign-out only in the repository.
+        // A sign-out by a process that does not use the token store is recorded only in the repository.
         if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
         while true {
             let (sessionID, refusedEpoch) = self.sessionState.withLock { ($0.sessionID, $0.refusedEpoch) }
@@ -118,8 +118,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Replaces the grant of `upper` with the tokens, and stores the new grant.
     ///
     /// If the current grant has the same refresh token, and the server has not refused the grant, the grant
-    /// is kept: a running refresh may be about to replace the refresh token. A refresh token that the server
-    /// has refused is tried again.
+    /// is kept: a running refresh may be about to replace the refresh token. After a refusal, the same
+    /// refresh token is tried again.
     func set(
         refresh: RefreshToken,
         access: AccessToken?,
@@ -150,8 +150,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Makes the grant durable, unless the grant is already stored.
     ///
     /// - Throws: ``RunnerError``. A failed save throws only if the loss of the grant would end the session:
-    ///   if the refresh token was rotated, and this or a previous grant was stored. Otherwise a later update
-    ///   repeats the save.
+    ///   the refresh token was rotated, and this grant or a previous grant was stored. Otherwise a later
+    ///   update repeats the save.
     func store(_ held: Upper.VersionedDependency, of upper: Upper) async throws {
         do {
             try await self.storeNow(held, of: upper)
@@ -172,8 +172,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Durably records the attempt to send the refresh token.
     ///
-    /// - Returns: The stored grant; `held` if the save failed and the grant is not at stake
-    ///   (``OAuthGrant/isAtStake``); `nil` if other tokens were set.
+    /// - Returns: The stored grant; `nil` if other tokens have replaced the grant in memory or in the store;
+    ///   `held` after a failed save that does not throw.
     /// - Throws: ``RunnerError``. A failed save throws only if the grant is at stake
     ///   (``OAuthGrant/isAtStake``).
     func recordAttempt(_ held: Upper.VersionedDependency, of upper: Upper) async throws -> Upper.VersionedDependency? {
@@ -188,8 +188,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Stores the current grant of `upper`, in the session of `held`.
     ///
-    /// - Returns: The stored grant; `nil` if another process has stored other tokens, or if other tokens were
-    ///   set before the attempt.
+    /// - Returns: The stored grant; `nil` if another process has stored other tokens, or, with an attempt, if
+    ///   other tokens have replaced the grant of `held`.
     /// - Throws: ``RunnerError``.
     private func write(_ held: Upper.VersionedDependency, of upper: Upper, attempt: Tokens.Attempt?) async throws
         -> Upper.VersionedDependency?
@@ -202,7 +202,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             guard let present = upper.held, present.session == held.session,
                 !self.sessionState.withLock({ $0.isEnding })
             else { throw RunnerError.signedOut }
-            // Another mutex belongs to other tokens, which were set in the meantime.
+            // Another mutex belongs to other tokens, which have replaced the tokens of `held`.
             guard attempt == nil || present.value.mutex === held.value.mutex else { return nil }
             guard !present.value.isStored || attempt != nil else { return present }
             guard try await self.coordination.mayStore(present.value, epoch: epoch) else { return nil }
@@ -211,10 +211,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Replaces the stored grant with a mark that the server has refused the grant.
+    /// Replaces the stored grant with a mark that the server has refused the grant, unless the store has
+    /// newer tokens.
     ///
-    /// Other processes and later launches then do not send the refresh token. If the save fails, other
-    /// processes and later launches may send the refresh token once more.
+    /// Other processes and later launches do not send a marked refresh token. If the save fails, other
+    /// processes and later launches may send the refresh token again.
     func noteRefusal(of held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async {
         guard held.value.wasStored, self.storage.mayWait,
             await self.coordination.newestGrantAfterExchange(of: held, of: upper, since: tenure) != nil
@@ -240,10 +241,11 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// on the folder.
     func sessionWillEnd(before epoch: UInt64) async throws {
         self.sessionState.withLock { $0.beginSignOut(before: epoch) }
-        // Inside an operation of the store, the sign-out cannot wait: the operation removes the tokens.
+        // Inside an operation of the store, the sign-out cannot wait: the operation removes the tokens at the
+        // end.
         guard self.storage.mayWait else { return }
         try await self.storage.runExclusively {
-            // With epoch 0, the tokens of no session count as ended: each record with tokens is replaced.
+            // With epoch 0, tokens of any session count as present, so each record with tokens is replaced.
             switch try await self.storage.tokens.load(session: 0) {
             case .record, .refused: break
             case .nothing, .nonsense, .ended: return
@@ -253,7 +255,9 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Removes the stored tokens of ended sessions; tokens of the runner's current `session` stay.
+    /// Removes the stored tokens of ended sessions.
+    ///
+    /// Tokens that this runner has stored in its current `session` stay.
     func removeTraces(present session: UInt64) async throws {
         // If an operation of the store calls and awaits this sign-out, `runExclusively` throws, and the
         // operation removes the tokens at its end.

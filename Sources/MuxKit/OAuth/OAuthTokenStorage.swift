@@ -8,9 +8,9 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     let sessionState = Locked(OAuthSessionState())
     let tokens: Tokens
     let repository: MuxRepository
-    /// The name of this runner in stored records.
+    /// The name of this runner in stored records and in the lease.
     let owner = UUID().uuidString
-    /// Whether other processes use the store.
+    /// Whether other processes may use the store: the runner has a lease.
     let isShared: Bool
     private let mutex = ReentrantAsyncMutex(refusal: RunnerError.wouldDeadlock)
 
@@ -23,12 +23,13 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Exclusive access
 
-    /// Whether the current task may wait for the store: `false` inside an operation of the store.
+    /// Whether the current task may wait for the store: `false` inside ``runExclusively(_:)``.
     var mayWait: Bool { self.mutex.isOutside }
 
     /// Runs `operation` after the end of all earlier operations.
     ///
-    /// - Throws: The error of `operation`; ``RunnerError/wouldDeadlock`` for a call inside an operation.
+    /// - Throws: The error of `operation`; ``RunnerError/wouldDeadlock`` if the wait would not end, such as
+    ///   inside an operation.
     func runExclusively<Success: Sendable>(_ operation: () async throws -> Success) async throws -> Success {
         try await self.mutex.run(admitsNested: false, operation)
     }
@@ -54,7 +55,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Tolerated problems
 
-    /// Reports a problem to the observer, once until ``clearProblem(_:)``.
+    /// Reports a problem to the observer, and damaged tokens also to the log; once until
+    /// ``clearProblem(_:)``.
     func reportProblem(_ problem: OAuthProblem, because error: (any Error)? = nil) {
         guard self.sessionState.withLock({ $0.recordProblem(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""
@@ -62,7 +64,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         if problem == .damaged { self.repository.misuseLog?.write(.damagedTokens(problem.sentence)) }
     }
 
-    /// Records the end of a problem, so the next occurrence is reported.
+    /// Records the end of a problem, so that the next occurrence is reported.
     func clearProblem(_ problem: OAuthProblem) { self.sessionState.withLock { $0.clearProblem(problem) } }
 
     // MARK: - Reading
@@ -100,7 +102,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// - Returns: The grant; `nil` without a usable grant.
     /// - Throws: ``RunnerError/tokensUnreadable(underlying:)`` if the store cannot be read now, or the
     ///   repository cannot end a session; ``RunnerError/signedOut`` if another process has ended the session
-    ///   of `refused`; ``RunnerError/wouldDeadlock`` inside an operation of the store.
+    ///   of `refused`; ``RunnerError/wouldDeadlock`` if a removal would have to wait inside an operation of
+    ///   the store.
     func loadGrant(insteadOf refused: Grant?, isAlone: Bool) async throws -> Grant? {
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         // After a sign-out in this process, only tokens that another process has stored since may be used.
@@ -157,7 +160,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         return Grant(record, now: self.repository.time.now, wallTime: self.repository.wallTime())
     }
 
-    /// Replaces the stored tokens of a session with a mark of the server's refusal; called inside
+    /// Replaces the stored tokens with a mark of the server's refusal; called inside
     /// ``runStoringTokens(_:)``.
     ///
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
@@ -167,8 +170,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         self.sessionState.withLock { $0.serial = max($0.serial, serial) }
     }
 
-    /// Ends the sessions before `epoch` in the repository, after a sign-out by another process or an
-    /// interrupted sign-out.
+    /// Ends the sessions before `epoch` in the repository, because the store shows that these sessions have
+    /// ended.
     ///
     /// - Parameters:
     ///   - epoch: The first epoch that does not end.
@@ -186,16 +189,16 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     /// Whether a session exists, given the grant in memory.
     ///
-    /// If another process has signed out, the function ends the session in memory.
+    /// Ends the session in memory if the store shows that another process has ended the session.
     ///
     /// - Parameters:
     ///   - grant: The grant in memory; `nil` without a grant.
     ///   - isRefused: Whether the server has refused `grant`.
     ///   - sessionID: The number of the runner's session when `grant` was read.
-    /// - Returns: The status; `nil` if a sign-out happened during the call.
+    /// - Returns: The status; `nil` if the session ended during the read of the store.
     func status(of grant: Grant?, isRefused: Bool, in sessionID: UInt64) async -> OAuthStatus? {
         let inMemory = grant.map { _ in isRefused ? OAuthStatus.signedOut : .signedIn }
-        // No other process knows the grant, so the store need not be read.
+        // No other process knows the grant, so the store contains no other state of the grant.
         if let inMemory, !self.isShared || grant?.wasStored == false { return inMemory }
         let mayRestore = self.sessionState.withLock { $0.mayRestore }
         guard grant != nil || mayRestore || self.isShared else { return .signedOut }
@@ -224,14 +227,13 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
     }
 
-    /// Whether the tokens are in memory only, and no other process changes the tokens.
+    /// Whether the tokens are in memory only, and no other process can change the tokens.
     var isPrivate: Bool { !self.isShared && self.tokens.store is InMemoryTokenStore }
 
-    /// Calls `onChange` when another process may have changed the store, until the returned task is
-    /// cancelled.
+    /// Starts ``TokenStore/watch(_:)``; the cancellation of the returned task ends the watch.
     func watch(_ onChange: @escaping @Sendable () -> Void) -> Task<Void, Never> {
         let store = self.tokens.store
-        // The task outlives a store operation that starts the watch, and must not count as a part of the
+        // The task may outlive a store operation that starts the watch, and must not count as a part of the
         // operation.
         return ReentrantAsyncMutex.outside {
             self.repository.spawn(name: "mux.tokens") { await store.watch(onChange) }
@@ -246,8 +248,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///   - grant: The grant.
     ///   - session: The number of the runner's session to which the grant belongs.
     ///   - epoch: The repository's session epoch.
-    ///   - attempt: The exchange of the grant's refresh token that is about to be sent; `nil` without an
-    ///     exchange.
+    ///   - attempt: The exchange of the refresh token that is about to be sent; `nil` without an exchange.
     /// - Returns: The stored grant, with a serial number greater than all known numbers.
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)``.
     func save(_ grant: Grant, of session: UInt64, epoch: UInt64, attempt: Tokens.Attempt? = nil) async throws -> Grant {

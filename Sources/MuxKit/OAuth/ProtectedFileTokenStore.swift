@@ -2,14 +2,15 @@ public import Foundation
 
 /// Keeps tokens in a file that only the file's owner can read.
 ///
-/// The file has mode 0600, and is in a folder of mode 0700 for token stores only. On Apple platforms the file
-/// is also protected until the first unlock of the device, and excluded from backups.
+/// The file has mode 0600, and is in a folder of mode 0700 for token stores and their leases. On Apple
+/// platforms, the folder is also excluded from backups, and the file is protected until the first unlock of
+/// the device (not on macOS), as far as the file system supports these attributes.
 ///
 /// **Concurrent calls** access the file one after another, on a serial queue of the store. Several processes
 /// may share the store; ``lease`` prevents simultaneous renewals.
 ///
-/// **On disk.** After a crash at any point, the file has its old content or its new content. The next process
-/// that uses the store removes temporary files of a killed process. The file name is a SHA-256 digest of the
+/// **On disk.** After a crash at any point, the file has its old content or its new content. A later use of
+/// the store removes temporary files of a killed process. The file name contains a SHA-256 digest of the
 /// store's name, and the file contains the store's name: a file of another name is neither used nor removed
 /// (``MuxStoreError/otherName``).
 ///
@@ -23,7 +24,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     private let fileSystem: CheckedFileSystem
     /// Collects the problems of the folder.
     package nonisolated let problems: StorageProblems?
-    /// Whether temporary files of killed processes were removed.
+    /// Whether this object has tried to remove temporary files of killed processes.
     private var isTidy = false
 
     /// A ``FileLease`` in the same folder.
@@ -64,7 +65,9 @@ public actor ProtectedFileTokenStore: TokenStore {
 
     /// Returns the data of the last save; `nil` without a file.
     ///
-    /// - Throws: ``MuxStoreError`` if the file cannot be read now, or belongs to another name.
+    /// The data is empty if the file is damaged.
+    ///
+    /// - Throws: ``MuxStoreError`` if the file cannot be read now, or must not be used.
     public func load() throws -> Data? {
         let content = try self.file.read()
         if content != nil { self.tidy() }
@@ -88,7 +91,7 @@ public actor ProtectedFileTokenStore: TokenStore {
     /// - Throws: ``MuxStoreError``; the file may then still exist.
     public func remove() throws {
         guard try self.fileSystem.checkFolder(self.folder) else { return }
-        // Also removes the temporary file of a killed writer, which may contain tokens.
+        // Also removes the temporary files of killed writers, because these files may contain tokens.
         try self.lock.hold { () throws(MuxStoreError) in try self.file.remove(durability: .full) }
     }
 
@@ -111,7 +114,7 @@ public actor ProtectedFileTokenStore: TokenStore {
         } while !Task.isCancelled
     }
 
-    /// Removes temporary files of killed processes at the first call; files that cannot be removed now stay.
+    /// Removes temporary files of killed processes once; files that cannot be removed now stay.
     private func tidy() {
         guard !self.isTidy else { return }
         try? self.lock.hold { () throws(MuxStoreError) in self.tidyLocked() }

@@ -12,8 +12,8 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Runs `work`, a renewal of `grant` or a sign-in, under the lease.
     ///
-    /// If the folder of the lease cannot be written to, `work` runs without a lease, unless `work` could then
-    /// lose the grant.
+    /// If the folder of the lease cannot be written to, `work` runs without a lease, unless the grant is at
+    /// stake (``OAuthGrant/isAtStake``).
     func runUnderLease<Success: Sendable>(
         risking grant: Grant?,
         _ work: () async throws -> Success
@@ -35,11 +35,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         }
     }
 
-    /// The number of the current uninterrupted period without renewals by other processes; `nil` if another
-    /// process may be renewing now.
-    ///
-    /// If two reads return the same number, no other process has renewed tokens between the reads. Always 0
-    /// without a lease.
+    /// See ``LeaseHolder/tenure``; always 0 without a lease.
     var tenure: UInt64? {
         guard let lease else { return 0 }
         return lease.tenure
@@ -49,17 +45,19 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     // MARK: - Before and after a sign-in
 
-    /// The stored grant to use instead of a sign-in; called inside ``runUnderLease(risking:_:)``.
+    /// The stored grant to use instead of a sign-in; `nil` without such a grant, and without a lease.
     ///
-    /// Another process may have signed in, or exchanged the refresh token before the refusal.
+    /// Another process may have signed in, or exchanged the refresh token before the refusal. Called inside
+    /// ``runUnderLease(risking:_:)``.
     func loadGrantBeforeSignIn(insteadOf refused: Grant?) async throws -> Grant? {
         guard self.lease != nil else { return nil }
         return try await self.storage.loadGrant(insteadOf: refused, isAlone: true)
     }
 
-    /// Stores the grant of a sign-in at once, because the next holder of the lease reads the store.
+    /// With a lease, stores the grant of a sign-in at once, because the next holder of the lease reads the
+    /// store.
     ///
-    /// The lower layer's update repeats a failed save before the caller gets a token.
+    /// The lower layer's update tries to store a grant that is not stored yet.
     ///
     /// - Returns: The grant, with the state of its storage.
     func storeSignInGrant(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {
@@ -81,8 +79,8 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// Returns the newest grant: `held`, or the grant that another process has stored since, which then
     /// replaces `held` in `upper`.
     ///
-    /// - Throws: ``RunnerError/signedOut`` if another process has signed out; ``BadDependency`` if the server
-    ///   has refused the grant in another process; ``RunnerError/tokensUnreadable(underlying:)``.
+    /// - Throws: ``RunnerError/signedOut`` if the store shows the end of the session; ``BadDependency`` if
+    ///   the store has a newer mark of the server's refusal; ``RunnerError/tokensUnreadable(underlying:)``.
     func adoptNewestGrant(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: UInt64?) async throws
         -> Upper.VersionedDependency
     {
@@ -112,11 +110,14 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         throw RunnerError.signedOut
     }
 
-    /// Whether the refresh token of `held` may be sent now: no other process has changed the tokens or has
-    /// the lease.
+    /// Whether the refresh token of `held` may be sent now: no other process has changed the stored tokens or
+    /// has the lease.
     ///
-    /// Takes the lease again, and updates `tenure`, if the lease may have ended, such as during a suspension
-    /// of the process.
+    /// If the lease may have ended, such as during a suspension of the process, this function takes the lease
+    /// again and updates `tenure`.
+    ///
+    /// - Throws: ``RunnerError/leaseUnavailable(underlying:)``, `CancellationError`, or an error of
+    ///   ``adoptNewestGrant(_:of:since:)``.
     func maySend(_ held: Upper.VersionedDependency, of upper: Upper, since tenure: inout UInt64?) async throws -> Bool {
         guard held.value.wasStored, !self.isAlone(since: tenure) else { return true }
         do {
@@ -147,10 +148,10 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Whether a grant of the session `epoch` may replace the stored grant.
     ///
-    /// `false` if another process has stored other tokens since the last read, and `grant` continues the
-    /// previous stored grant. `true` if the store cannot be read.
+    /// `false` if another process has stored other tokens since the last read, and `grant` continues a stored
+    /// grant. `true` if the store cannot be read.
     ///
-    /// - Throws: ``RunnerError/signedOut`` if another process has ended the session.
+    /// - Throws: ``RunnerError/signedOut`` if the store shows the end of the session.
     func mayStore(_ grant: Grant, epoch: UInt64) async throws -> Bool {
         guard self.lease != nil else { return true }
         let found = try? await self.storage.tokens.load(session: epoch)
@@ -170,10 +171,11 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
         }
     }
 
-    /// Removes the stored tokens of the sessions before `epoch`, if no other owner has the lease.
+    /// Removes the stored tokens of the sessions before `epoch`, unless another owner has the lease.
     ///
-    /// Another owner may have stored, or be about to store, tokens of the next session. In that case the mark
-    /// that the session has ended stays in the store.
+    /// Another owner may have stored, or may be about to store, tokens of the next session. With a lease, the
+    /// content of the store therefore stays if another owner has the lease, or if the store has tokens of the
+    /// session `epoch` or of a later session.
     func removeTokens(before epoch: UInt64?) async throws {
         guard let lease else { return try await self.storage.tokens.store.remove() }
         func remove() async throws {
@@ -187,7 +189,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
                 try await remove()
             }
         } catch let error as MuxStoreError where !hasBegun && error.isOutOfSpace {
-            // A full disk has no space for the lease; the removal needs no space.
+            // A full disk has no space for the lease, but the removal needs no space.
             try await remove()
         }
     }

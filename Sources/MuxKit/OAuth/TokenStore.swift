@@ -64,12 +64,12 @@ public final class InMemoryTokenStore: TokenStore {
 }
 
 extension TokenStore where Self == InMemoryTokenStore {
-    /// A new store in memory; a runner with this store and without a lease accesses the disk only for a
+    /// A new store in memory; a runner with this store and without a lease writes to the disk only for a
     /// sign-out.
     public static var inMemory: InMemoryTokenStore { InMemoryTokenStore() }
 }
 
-/// Encodes the tokens of a session for a ``TokenStore``.
+/// Encodes the tokens of a session for a ``TokenStore``, and decodes the content of the store.
 struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sendable>: Sendable {
     /// The tokens of a session, or a mark: earlier sessions have ended, or the tokens are refused.
     struct Record: Codable, Sendable {
@@ -104,7 +104,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         case nothing
         /// Data that is not a valid record.
         case nonsense
-        /// Tokens of an ended session, or the mark that the sessions before `before` have ended.
+        /// A record of an ended session, or the mark that the sessions before `before` have ended.
         case ended(before: UInt64)
         /// Tokens of the repository's session or of a later session.
         case record(Record)
@@ -117,7 +117,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
     /// Numbers from this limit on count as damaged data, because an increment could overflow.
     private static var limit: UInt64 { 1 << 62 }
 
-    /// Reads the store, for a repository in session `epoch`: all earlier sessions have ended.
+    /// Reads the store; records of sessions before `epoch` count as ended.
     ///
     /// - Throws: ``RunnerError/tokensUnreadable(underlying:)``.
     func load(session epoch: UInt64) async throws -> Found {
@@ -174,7 +174,7 @@ package enum KeychainAnswer {
     package static let interactionNotAllowed: Int32 = -25_308
     package static let missingEntitlement: Int32 = -34_018
 
-    /// Replaces an item that other processes may add or remove at the same time.
+    /// Replaces an item, or adds a missing item; other processes may add or remove the item at the same time.
     ///
     /// - Parameters:
     ///   - update: Updates the item, and returns the keychain's status.

@@ -7,8 +7,8 @@ import Security
 /// The tokens can be read after the first unlock of the device since its start, and stay on this device. If
 /// an item cannot be read now, the load throws an error and never returns `nil`.
 ///
-/// Several processes share the tokens through an access group; the runner then needs a ``FileLease`` in a
-/// folder of the processes' app group.
+/// Several processes share the tokens through an access group; the runner then needs a lease, such as a
+/// ``FileLease`` in a folder of the processes' app group.
 ///
 /// Calls to the keychain run on a Dispatch thread, because the calls may block. `KeychainAnswer` interprets
 /// the status codes, and is tested on any platform.
@@ -70,7 +70,7 @@ public struct KeychainTokenStore: TokenStore {
 
     /// Replaces the item's data.
     ///
-    /// - Throws: ``Failure``; the previous data is then unchanged.
+    /// - Throws: ``Failure``.
     public func save(_ data: Data) async throws {
         try await Self.offPool {
             let values: [CFString: Any] = [
