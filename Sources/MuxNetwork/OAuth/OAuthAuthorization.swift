@@ -13,7 +13,7 @@ import MuxKit
 /// let tokens = try await tokenEndpoint.redeem(callback, of: authorization)
 /// ```
 ///
-/// Make a new request for each sign-in: the secret and the state are random.
+/// Make a new request for each sign-in: the random secret and state must not be used twice.
 public struct OAuthAuthorization: Sendable {
     /// The page for the user, to be opened in an external browser instead of a web view of the app (RFC
     /// 8252).
@@ -77,10 +77,10 @@ public struct OAuthAuthorization: Sendable {
     /// Returns the code in a redirection: RFC 6749, section 4.1.2.
     ///
     /// - Parameter callback: The complete URL of the redirection.
-    /// - Returns: The code, valid for one use.
+    /// - Returns: The code; a code is valid for one use.
     /// - Throws: ``OAuthError/refused(_:)`` if the user or the server refused;
     ///   ``OAuthError/foreignRedirect(_:)`` if the redirection does not belong to this authorization, does
-    ///   not come from ``issuer``, or is incomplete.
+    ///   not come from ``issuer``, or is not valid.
     public func code(from callback: URL) throws(OAuthError) -> String {
         var fields: [String: String] = [:]
         guard self.matchesRedirectURI(callback) else { throw .foreignRedirect(.address) }
@@ -107,7 +107,8 @@ public struct OAuthAuthorization: Sendable {
         return code
     }
 
-    /// Whether a redirection has the scheme, host, port and path of ``redirectURI``.
+    /// Whether a redirection has the scheme, host, port and path of ``redirectURI``; an empty path counts as
+    /// `/`.
     private func matchesRedirectURI(_ callback: URL) -> Bool {
         guard let home = URLReference.url(self.redirectURI, relativeTo: nil) else { return false }
         func place(_ url: URL) -> [String?] {
@@ -165,7 +166,7 @@ enum OAuthAddress {
         }
     }
 
-    /// Removes the parameters with these names from the URL; the other parameters stay byte for byte.
+    /// The URL without the query parameters of these names; the other parameters stay byte for byte.
     ///
     /// RFC 6749, sections 3.1 and 3.2: an endpoint may have a query, and no parameter may be sent twice.
     static func removing(_ names: Set<String>, from url: URL) -> URL? {

@@ -104,15 +104,15 @@ extension OAuthTokens {
         /// a positive number.
         public var expiresAt: Date?
 
-        /// The scopes; `nil` if the server sent no scopes, which means the requested scopes (RFC 6749,
-        /// section 5.1).
+        /// The scopes; `nil` if the server sent no readable scopes. A response without scopes means the
+        /// requested scopes (RFC 6749, section 5.1).
         public var scopes: [String]?
 
         /// The fields of the response with the token, such as `id_token` and `instance_url`.
         ///
-        /// The access token and the refresh token are not included. The fields are stored with the token, and
-        /// restored after a relaunch. A refresh replaces the fields with the fields of the new response.
-        /// Comparisons of tokens ignore the fields.
+        /// The access token and the refresh token are not included. The fields are encoded with the token, so
+        /// a token store restores the fields after a relaunch. A refresh replaces the fields with the fields
+        /// of the new response. `==` and hash values ignore the fields.
         public var fields: [String: JSONValue] {
             get { self.storedFields.value }
             set { self.storedFields.value = newValue }

@@ -6,9 +6,10 @@ public import MuxKit
 /// - Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token
 ///   (`BadDependencyError`) and ends the session.
 /// - Of the values in requests and responses, descriptions and mirrors contain only the status, the time of
-///   `Retry-After`, the error code and the explanation of the server. An explanation that quotes a sent
-///   secret is omitted. A code that quotes a sent secret is replaced with a standard code.
-/// - A cancelled call throws `CancellationError` instead of an ``OAuthError``.
+///   `Retry-After`, the error code and the explanation of the server. The endpoint omits an explanation that
+///   quotes a sent secret, and replaces a code that quotes a sent secret with a standard code.
+/// - After a cancellation of the caller's task, the error is `CancellationError` instead of an
+///   ``OAuthError``.
 #if hasAttribute(nonexhaustive)
 @nonexhaustive
 #endif
@@ -20,7 +21,8 @@ public enum OAuthError: Error, Sendable {
     ///
     /// Thrown for:
     /// - status 408, 425, 429 or 5xx;
-    /// - a code such as `temporarily_unavailable`, `server_error` or `slow_down`, with any status;
+    /// - a code such as `temporarily_unavailable`, `server_error` or `slow_down`, with any status, in a
+    ///   response without tokens;
     /// - status 4xx with `Retry-After`, or status 2xx with `Retry-After` and an error code; but not for an
     ///   error code of RFC 6749, section 5.2, and not for a refusal of the grant.
     ///
@@ -42,7 +44,7 @@ public enum OAuthError: Error, Sendable {
     /// A parameter name is repeated; no request was sent.
     case invalidParameter(name: String)
 
-    /// The redirection is incomplete, or belongs to another authorization or server.
+    /// The redirection is not valid, or belongs to another authorization or server.
     ///
     /// See RFC 6749, section 10.12, and RFC 9207, section 2.4.
     case foreignRedirect(OAuthError.RedirectFault)
@@ -70,7 +72,7 @@ public enum OAuthError: Error, Sendable {
         case otherIssuer
         /// The `error` is not a valid error code.
         case malformedError
-        /// Both `code` and `error` are missing.
+        /// The `error` is missing, and the `code` is missing or empty.
         case missingCode
 
         /// The fault as a sentence.
@@ -93,14 +95,15 @@ public enum OAuthError: Error, Sendable {
     @nonexhaustive
     #endif
     public enum Fault: Sendable, Hashable {
-        /// The body is not a JSON object, or is too large or too deep.
+        /// The body is not a JSON object, or is too large (more than 1 MiB) or too deep (more than 64
+        /// levels).
         case notAnObject
         /// This field is missing or invalid.
         case field(String)
         /// The token is bound to a key (`DPoP`, `MAC`), and unusable as a bearer token (RFC 6749, section
         /// 7.1).
         case tokenType
-        /// The status is neither a success nor a failure.
+        /// The status is neither a success (2xx) nor a failure, such as the status of a redirection.
         case status
 
         /// The fault as the end of a sentence.
@@ -180,7 +183,7 @@ extension OAuthError: BadDependencyError {
 }
 
 extension OAuthError: ConnectivityError {
-    /// Whether the server was not reached, or is unavailable.
+    /// Whether the server was not reached, or is temporarily unavailable.
     public var isConnectivityFailure: Bool {
         switch self {
         case .unavailable: true
@@ -219,7 +222,7 @@ extension OAuthError: ClassifiedError {
 }
 
 extension OAuthError: LocalizedError, RedactedDescription, CustomDebugStringConvertible {
-    /// A text for the user, without secrets.
+    /// A text for the user.
     public var errorDescription: String? {
         switch self {
         case .refused(let refusal):

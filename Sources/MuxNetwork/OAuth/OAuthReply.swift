@@ -2,9 +2,9 @@ package import Foundation
 
 /// Parses the responses of a token endpoint.
 ///
-/// Understands RFC 6749, section 5, and the deviations of large providers. An unreadable lifetime, scope or
-/// token type does not make a token unusable; a token type for tokens bound to a key does. A refusal ends a
-/// session, and therefore requires an explicit error of the server: see ``OAuthFailure``.
+/// Understands RFC 6749, section 5, and the deviations of large providers. A token is usable without a
+/// readable lifetime, scope or token type, but not with a token type for tokens bound to a key. A refusal
+/// ends a session, and therefore requires an explicit error of the server: see ``OAuthFailure``.
 package enum OAuthReply {
     /// The maximum size of a parsed body, in bytes.
     package static let maximumSize = 1 << 20
@@ -16,8 +16,8 @@ package enum OAuthReply {
     ///
     /// - Parameters:
     ///   - reply: The complete response.
-    ///   - sentAt: The time of the request. The lifetime is counted from this time, so the expiry is never
-    ///     too late.
+    ///   - sentAt: The time of the request. The lifetime is counted from this time, because the server issues
+    ///     the token later.
     ///   - now: The arrival time of the response.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``.
@@ -47,7 +47,7 @@ package enum OAuthReply {
 
     // MARK: - RFC 6749, section 5.1
 
-    /// The tokens in the fields of a success; `nil` without an access token.
+    /// The tokens in the fields of a success; `nil` without a valid access token.
     private static func tokens(
         _ fields: [String: JSONValue],
         _ status: HTTPStatus,
@@ -73,13 +73,17 @@ package enum OAuthReply {
     /// Whether a token of this type can be sent as a bearer token.
     ///
     /// Providers omit the type, or write proprietary names (`user`, `User Access Token`) for bearer tokens. A
-    /// token bound to a key is useless without the key.
+    /// token bound to a key is useless without the key. `N_A` marks a token that is not an access token (RFC
+    /// 8693, section 2.2.1).
     private static func isUsable(type: JSONValue?) -> Bool {
         guard case .string(let type)? = type else { return true }
         return !["mac", "dpop", "pop", "hok", "n_a"].contains(HTTPGrammar.trimmed(type).lowercased())
     }
 
     /// The new refresh token; `nil` to keep the previous refresh token.
+    ///
+    /// - Throws: ``OAuthError/malformed(_:_:)`` for a value that is neither a token nor a usual form of no
+    ///   token.
     private static func refreshToken(_ field: JSONValue?, _ status: HTTPStatus) throws(OAuthError) -> String? {
         switch field {
         case nil, .null?, .bool(false)?: return nil
@@ -89,8 +93,7 @@ package enum OAuthReply {
         }
     }
 
-    /// The lifetime in seconds, at most ``HTTPDeltaSeconds/greatest``; `nil` if the field is missing, not
-    /// positive, or not a number.
+    /// The lifetime in seconds, at most ``HTTPDeltaSeconds/greatest``; `nil` without a positive number.
     private static func lifetime(_ field: JSONValue?) -> TimeInterval? {
         let seconds: Double? =
             switch field {
@@ -109,7 +112,7 @@ package enum OAuthReply {
         text.utf8.allSatisfy { (48...57).contains($0) || [43, 45, 46, 69, 101].contains($0) } ? Double(text) : nil
     }
 
-    /// The scopes in a text or an array; some providers use commas as separators.
+    /// The scopes in a text or an array; `nil` for any other field. Some providers use commas as separators.
     private static func scopes(_ field: JSONValue?) -> [String]? {
         switch field {
         case .string(let text)?:
@@ -133,7 +136,8 @@ package enum OAuthReply {
         }
     }
 
-    /// The fields of a JSON object; `nil` if `body` is not an object, too large or too deep.
+    /// The fields of a JSON object, without values that ``JSONValue`` cannot represent; `nil` if `body` is
+    /// not an object, too large or too deep.
     private static func fields(_ body: Data) -> [String: JSONValue]? {
         guard body.count <= self.maximumSize, self.depth(of: body) <= self.maximumDepth else { return nil }
         return (try? JSONDecoder().decode([String: Field].self, from: body))?.compactMapValues(\.value)
@@ -166,7 +170,7 @@ package enum OAuthReply {
 ///   `errorType`, as a sentence, or with status 200.
 /// - The grant is refused if an error code means a refusal, or if a sentence calls the refresh token invalid,
 ///   expired or similar.
-/// - A code about the client or the scope is a mistake of the app, regardless of the sentence.
+/// - An error code about the client or the scope is a mistake of the app, regardless of the sentence.
 /// - A sentence about a request limit is not a refusal.
 struct OAuthFailure: Sendable {
     /// The consequence for the session.
@@ -194,7 +198,7 @@ struct OAuthFailure: Sendable {
     /// - Parameters:
     ///   - fields: The fields.
     ///   - isSuccess: Whether the status is 2xx. A text in a field such as `status` is then an error code
-    ///     only if the body has the field `error` or `errors`, or if any text of the body means a refusal or
+    ///     only if the field `error` or `errors` has a value, or if any text of the body means a refusal or
     ///     an unavailable server.
     init(_ fields: [String: JSONValue], isSuccess: Bool) {
         if case .string(let text)? = fields["error"] { self.error = HTTPGrammar.trimmed(text) }
@@ -241,13 +245,14 @@ struct OAuthFailure: Sendable {
         if parts.count > 1 { self.texts.append(parts.joined(separator: " ")) }
     }
 
-    /// The order of the checks matters: a code for an unavailable server decides first, then the code of the
-    /// standard in `error`, then other codes, then sentences.
+    /// The order of the checks matters: a code for an unavailable server decides first, then a code of RFC
+    /// 6749 in `error`, then a code about the client or the scope, then other codes, then sentences.
     private static func verdict(error: String?, codes: [String], texts: [String]) -> Verdict {
         let names = Set(codes.map { self.name($0) })
         if !names.isDisjoint(with: self.transientNames) { return .tryLater }
         if let error, let code = OAuthError.Code(rawValue: self.name(error)), code.isOfStandard {
             if code == .invalidGrant { return .refused }
+            // Some servers also send `invalid_request` for a refused refresh token.
             if code != .invalidRequest { return .other }
         }
         // A code about the client or the scope is a mistake of the app, even if a sentence mentions the
@@ -260,7 +265,7 @@ struct OAuthFailure: Sendable {
         return sentences.contains { self.saysRefreshTokenIsBad($0) } ? .refused : .other
     }
 
-    /// The failure as an error; `nil` if the response contains no error code and does not refuse the grant.
+    /// The failure as an error; `nil` if the response has no valid error code and does not refuse the grant.
     func refusal(_ status: HTTPStatus) -> OAuthError.Refusal? {
         let isRefused = self.verdict == .refused
         let code = self.codes.lazy.compactMap { OAuthError.Code(rawValue: $0) }.first
@@ -274,7 +279,7 @@ struct OAuthFailure: Sendable {
 
     /// Codes for an invalid grant, or a required sign-in of the user.
     ///
-    /// `invalid_token` and similar codes are included: the refresh token is the only token in the request.
+    /// `invalid_token` and similar codes are included: a refresh request contains no other token.
     private static let refusedNames: Set = [
         "invalid_grant", "invalid_token", "expired_token", "token_expired", "token_revoked",
         // OpenID Connect Core, section 3.1.2.6, RFC 9470, and providers with a second factor.
@@ -285,13 +290,13 @@ struct OAuthFailure: Sendable {
     /// A code in the spelling of the standard, such as `invalid_grant` for `INVALID_GRANT` and
     /// `invalid grant`.
     ///
-    /// The case of a text in mixed case is unchanged.
+    /// A text with lower-case letters keeps its case.
     private static func name(_ code: String) -> String {
         let name = code == code.uppercased() ? code.lowercased() : code
         return String(name.map { $0 == " " || $0 == "-" ? "_" : $0 })
     }
 
-    /// Words of error codes about the client or its request.
+    /// Words of error codes that mean a mistake of the app.
     private static let subjectsOfApps: Set = ["client", "secret", "scope", "scopes", "type", "redirect"]
 
     private static let transientNames: Set = [
@@ -357,7 +362,8 @@ struct OAuthFailure: Sendable {
         return index + 2
     }
 
-    /// Whether a word such as `invalid` precedes `refresh token`, as in `invalid or missing refresh token`.
+    /// Whether a word such as `invalid` before `refresh token` describes the token, as in `invalid or missing
+    /// refresh token`.
     private static func isBad(before words: ArraySlice<String>, then next: ArraySlice<String>) -> Bool {
         guard !(next.first.map { self.otherSubjects.contains($0) } ?? false) else { return false }
         let near = words.suffix(3)
@@ -366,7 +372,7 @@ struct OAuthFailure: Sendable {
             && !self.negations.contains(near[..<index].last ?? "")
     }
 
-    /// Whether a word such as `invalid` follows `refresh token`, as in `refresh token that was passed is not
+    /// Whether words after `refresh token` call the token bad, as in `refresh token that was passed is not
     /// valid`.
     private static func isBad(after words: ArraySlice<String>) -> Bool {
         let near = Array(words.prefix(10).prefix { !self.otherSubjects.contains($0) })

@@ -9,7 +9,7 @@ public import MuxKit
 /// let renewed = try await endpoint.refresh(tokens.refresh ?? "")
 /// ```
 ///
-/// An `OAuthDependentRunner` with an endpoint calls ``refresh(_:scopes:)`` automatically.
+/// An `OAuthDependentRunner` with an endpoint calls ``refresh(_:scopes:)`` if necessary.
 ///
 /// The endpoint understands responses according to RFC 6749, and the deviations of large providers. If a
 /// server reports a refused refresh token in another format, pass a closure:
@@ -23,10 +23,11 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// **After a failure.** No request is repeated: a server can treat a repeated refresh token or code as
-/// stolen. See ``OAuthError`` for the errors that end a session.
+/// **After a failure.** The endpoint repeats no request: a server can treat a repeated refresh token or code
+/// as stolen. See ``OAuthError`` for the errors that end a session.
 ///
-/// **Cancellation.** A cancelled call throws `CancellationError` at once; the server may have issued tokens.
+/// **Cancellation.** The transport ends the request, and the call throws `CancellationError`; the server may
+/// have issued tokens.
 public struct OAuthTokenEndpoint: Sendable {
     /// The endpoint's address.
     public let url: URL
@@ -47,11 +48,10 @@ public struct OAuthTokenEndpoint: Sendable {
     ///     other URL, every call throws ``OAuthError/insecureEndpoint`` and sends no request.
     ///   - client: The app.
     ///   - transport: Sends the requests.
-    ///   - interpretReply: Interprets responses in the server's format, before the endpoint interprets the
-    ///     response, for any status. Not called for a body of more than 1 MiB. Returns the tokens, or `nil` to
-    ///     pass the response to the endpoint. Throws ``OAuthError/refused(_:)`` with
-    ///     ``OAuthError/Code/invalidGrant`` for a refused refresh token; errors other than a refusal are thrown
-    ///     to the caller unchanged.
+    ///   - interpretReply: Interprets a response of any status before the endpoint interprets the response;
+    ///     not called for a body of more than 1 MiB. Returns the tokens, or `nil` to pass the response to the
+    ///     endpoint. Throws ``OAuthError/refused(_:)`` with ``OAuthError/Code/invalidGrant`` for a refused
+    ///     refresh token. Errors other than ``OAuthError/refused(_:)`` reach the caller unchanged.
     public init(
         url: URL,
         client: OAuthClient,
@@ -70,7 +70,7 @@ public struct OAuthTokenEndpoint: Sendable {
     /// Exchanges the code of a redirection for tokens: RFC 6749, section 4.1.3.
     ///
     /// - Parameters:
-    ///   - code: The code, valid for one use.
+    ///   - code: The code; a code is valid for one use.
     ///   - redirectURI: The redirection URI of the authorization, if any.
     ///   - pkce: The secret of the authorization (RFC 7636, section 4.5).
     /// - Returns: The tokens.
@@ -88,7 +88,8 @@ public struct OAuthTokenEndpoint: Sendable {
     ///   - refresh: The refresh token.
     ///   - scopes: The scopes of the new access token, each of them a granted scope; an empty array for the
     ///     granted scopes.
-    /// - Returns: The tokens. A new refresh token replaces the previous refresh token.
+    /// - Returns: The tokens. A new refresh token replaces the previous refresh token; without a new refresh
+    ///   token, the previous refresh token stays in use.
     /// - Throws: ``OAuthError``, `CancellationError`, or an error of the closure `interpretReply`.
     public func refresh(_ refresh: String, scopes: [String] = []) async throws -> OAuthTokens {
         try await self.tokens(grantType: "refresh_token", [("refresh_token", refresh)] + Self.scope(scopes))
@@ -107,7 +108,8 @@ public struct OAuthTokenEndpoint: Sendable {
     ///
     /// - Parameters:
     ///   - grantType: The name of the type.
-    ///   - parameters: The parameters of the grant type; each name once (section 3.2).
+    ///   - parameters: The other parameters of the request, without `grant_type` and without the parameters
+    ///     for the authentication of the client.
     /// - Returns: The tokens.
     /// - Throws: ``OAuthError``, `CancellationError`, or an error of the closure `interpretReply`.
     public func tokens(grantType: String, parameters: [String: String]) async throws -> OAuthTokens {
@@ -148,7 +150,8 @@ public struct OAuthTokenEndpoint: Sendable {
 
     /// Whether a server's text quotes a sent value that may be secret; such a text must not be shown.
     ///
-    /// The client's identifier, the scope, and values of fewer than 4 bytes do not count as secrets.
+    /// The client's identifier, the scope, and values of fewer than 4 bytes do not count as secrets: such
+    /// values are public, or occur in many texts.
     private func quotes(_ text: String?, _ sent: [(name: String, value: String)]) -> Bool {
         guard let text else { return false }
         let all = sent + self.client.parameters.map { (name: $0.0, value: $0.1) }
@@ -190,9 +193,10 @@ extension OAuthTokenEndpoint: RedactedDescription {
 extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, RefreshToken == String {
     /// Makes a runner that renews access tokens at a token endpoint.
     ///
-    /// During a session, only the server's refusal of the refresh token (``OAuthError/Refusal/refusesGrant``)
-    /// leads to a new sign-in. Without a network, or while the server is unavailable, callers get the error.
-    /// A later call tries again, after a pause in case of continued failures.
+    /// A failed refresh leads to a new sign-in only if the server has refused the refresh token
+    /// (``OAuthError/Refusal/refusesGrant``). Without a network, or while the server is unavailable, callers
+    /// that need a new token get the error. A later call tries again, after a pause in case of continued
+    /// failures.
     ///
     /// - Parameters:
     ///   - endpoint: Issues the tokens.
