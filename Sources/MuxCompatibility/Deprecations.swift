@@ -55,7 +55,8 @@ extension Task where Success == Never, Failure == Never {
     ///   - refresh: Makes a dependency if this call starts the update; receives the dependency to replace,
     ///     `nil` if absent.
     /// - Returns: The output of the operation.
-    /// - Throws: The error of the operation or the refresh, `RunnerError`, or `CancellationError`.
+    /// - Throws: The error of the operation or the refresh, `RunnerError`, `MuxError/fetchCancelled`, or
+    ///   `CancellationError`.
     @_disfavoredOverload
     @available(*, deprecated, message: "Use inject(dependency:_:refresh:) with closures of one argument")
     public static nonisolated(nonsending) func inject<Value: Sendable, Output: Sendable>(
@@ -220,7 +221,8 @@ extension DependentRunner {
     ///
     /// - Parameter operation: The task, the update and the time-out of the call.
     /// - Returns: The output of the operation.
-    /// - Throws: The error of the operation, `RunnerError`, or `CancellationError`.
+    /// - Throws: The error of the operation or of its update, `RunnerError`, `MuxError/fetchCancelled`, or
+    ///   `CancellationError`.
     public nonisolated(nonsending) func run<Output: Sendable>(
         _ operation: some DependentOperation<Dependency, Output>
     ) async throws -> Output {
@@ -244,16 +246,16 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
     /// Asks the user to sign in.
     ///
     /// - Returns: The tokens of a new session.
-    /// - Throws: A `BadDependencyError` if the sign-in was refused, or any other error.
+    /// - Throws: An error if the sign-in failed; see `RunnerError/signInFailed(underlying:)`.
     func authorize() async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
     /// Asks the user to sign in, for a reason that the app can show.
     ///
     /// The default implementation calls ``authorize()``.
     ///
-    /// - Parameter reason: The reason of the sign-in.
+    /// - Parameter reason: The reason for the sign-in.
     /// - Returns: The tokens of a new session.
-    /// - Throws: A `BadDependencyError` if the sign-in was refused, or any other error.
+    /// - Throws: The errors of ``authorize()``.
     func authorize(because reason: OAuthStatus.SignInReason) async throws -> OAuthSignIn<AccessToken, RefreshToken>
 
     /// Lets the user edit their profile at the server, which issues new tokens for the new profile.
@@ -266,13 +268,13 @@ public protocol OAuthService<AccessToken, RefreshToken>: Sendable {
     ///
     /// - Parameter token: The current refresh token.
     /// - Returns: The access token, and the next refresh token if the server rotates refresh tokens.
-    /// - Throws: A `BadDependencyError` if the server refuses the token, any other error if a retry may
-    ///   succeed.
+    /// - Throws: A `BadDependencyError` if the server refuses the token; any other error if another attempt
+    ///   may succeed.
     func refresh(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken>
 
     /// Ends the session at the server, such as by a revocation of the tokens (RFC 7009).
     ///
-    /// - Throws: Any error; the local session has ended.
+    /// - Throws: Any error; the local session has already ended.
     func logout() async throws
 }
 
@@ -336,18 +338,19 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// The current ``status``, then each change; the sequence ends when the runner is deallocated.
     public var statuses: OAuthStatus.Changes { self.runner.statuses }
 
-    /// Asks the user to sign in, unless the account has tokens.
+    /// Asks the user to sign in, unless the account has usable tokens.
     ///
-    /// If the access token has expired, the call renews the access token with the refresh token.
+    /// If the renewal of the access token is due, the call renews the access token with the refresh token.
     ///
     /// - Throws: The error of the service's `refresh`, `RunnerError`
-    ///   (`RunnerError/signInFailed(underlying:)` with the error of the sign-in), or `CancellationError`.
+    ///   (`RunnerError/signInFailed(underlying:)` with the error of the sign-in), `MuxError/fetchCancelled`,
+    ///   or `CancellationError`.
     public func authorize() async throws { try await self.runner.run { _ in .output(()) } }
 
     /// Lets the user edit their profile, and uses the tokens that the server issues for the new profile.
     ///
-    /// - Throws: The error of the service, or `RunnerError`, such as
-    ///   `RunnerError/tokensNotStored(underlying:)`, or `RunnerError/signedOut` after a sign-out during the
+    /// - Throws: The error of the service, or a `RunnerError`, such as
+    ///   `RunnerError/tokensNotStored(underlying:)`; `RunnerError/signedOut` after a sign-out during the
     ///   edit.
     public func editProfile() async throws {
         try await self.runner.set { try await self.service.editProfile() }
@@ -355,7 +358,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
 
     /// Renews the access token, even if the current token is valid.
     ///
-    /// - Throws: The error of the service, `RunnerError`, or `CancellationError`.
+    /// - Throws: The errors of ``authorize()``.
     public func refresh() async throws { try await self.runner.renew() }
 
     /// Ends the session, first locally, then at the server.
@@ -364,7 +367,7 @@ public struct OAuthAccount<Service: OAuthService>: Sendable {
     /// called.
     ///
     /// - Returns: The failures of the local sign-out; see `MuxRepository/clearAll()`.
-    /// - Throws: The error of the service; the local session has ended.
+    /// - Throws: The error of the service's `logout`, after the end of the local session.
     @discardableResult
     public func logout() async throws -> MuxRepository.ClearReport {
         let report = await self.runner.signOut()

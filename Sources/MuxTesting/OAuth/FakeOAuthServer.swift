@@ -24,7 +24,7 @@ public final class FakeOAuthServer: Sendable {
         var family: FamilyID
         var expiry: Moment
         var isSpent = false
-        /// The refresh token issued in exchange.
+        /// The refresh token that the server issued last for this token; `nil` before the first exchange.
         var successor: String?
     }
 
@@ -40,19 +40,21 @@ public final class FakeOAuthServer: Sendable {
         var failures: [Failure] = []
         var statistics = Statistics()
 
+        /// Revokes a family once; the count of revocations does not include a repetition.
         mutating func revoke(_ id: FamilyID) {
             guard self.families[id]?.isRevoked == false else { return }
             self.families[id]?.isRevoked = true
             self.statistics.revocations += 1
         }
 
+        /// The user of a family; `nil` for a revoked family.
         func user(of id: FamilyID) -> String? {
             guard let family = self.families[id], !family.isRevoked else { return nil }
             return family.user
         }
 
-        /// Issues a new access token, with the refresh token `kept`, or with a new refresh token if `kept` is
-        /// `nil`.
+        /// Issues a new access token, together with the refresh token `kept`, or with a new refresh token if
+        /// `kept` is `nil`.
         mutating func grant(_ id: FamilyID, keeping kept: String?, at now: Moment, _ configuration: Configuration)
             -> Tokens
         {
@@ -101,7 +103,7 @@ public final class FakeOAuthServer: Sendable {
     /// Signs a user in and starts a family of tokens.
     ///
     /// - Returns: The first tokens of the family.
-    /// - Throws: ``Failure/invalidCredentials``, or `CancellationError` during the latency.
+    /// - Throws: ``Failure/invalidCredentials``, or `CancellationError` during a delay.
     public func signIn(user: String, password: String) async throws -> Tokens {
         try await self.pause(self.configuration.latency)
         let now = self.time.now
@@ -121,8 +123,9 @@ public final class FakeOAuthServer: Sendable {
 
     /// Exchanges a refresh token for new tokens.
     ///
-    /// - Returns: The new tokens; the same refresh token without rotation.
-    /// - Throws: ``Failure``, or `CancellationError` during the latency.
+    /// - Returns: The new access token, with a new refresh token; without rotation, with the same refresh
+    ///   token.
+    /// - Throws: ``Failure``, or `CancellationError` during a delay.
     public func refresh(_ token: String) async throws -> Tokens {
         try await self.pause(self.configuration.latency)
         let now = self.time.now
@@ -135,7 +138,8 @@ public final class FakeOAuthServer: Sendable {
             if refresh.isSpent, self.configuration.forgivesLostReplies, let successor = refresh.successor,
                 state.refresh[successor]?.isSpent == false
             {
-                // The client may have lost the response with the successor.
+                // The client may have lost the response with the successor: a new successor replaces the lost
+                // successor.
                 state.refresh[successor] = nil
             } else if refresh.isSpent {
                 state.statistics.reusesDetected += 1
@@ -153,7 +157,7 @@ public final class FakeOAuthServer: Sendable {
         return try result.get()
     }
 
-    /// The user of an access token; `nil` for an invalid token.
+    /// The user of an access token; `nil` for an invalid token. Counts the outcome in ``statistics``.
     public func authorize(_ accessToken: String) -> String? {
         let now = self.time.now
         return self.state.withLock { state in
@@ -167,19 +171,21 @@ public final class FakeOAuthServer: Sendable {
         }
     }
 
-    /// Expires every access token; refresh tokens stay valid.
+    /// Expires every present access token; refresh tokens stay as before.
     public func expireAllAccessTokens() {
         self.state.withLock { $0.access = [:] }
     }
 
-    /// Revokes every family, including access tokens.
+    /// Revokes every present family: its refresh tokens and access tokens become invalid.
     public func revokeAllRefreshTokens() {
         self.state.withLock { state in
             for id in state.families.keys { state.revoke(id) }
         }
     }
 
-    /// Makes the next `count` refreshes throw `error`; the server neither checks nor spends their tokens.
+    /// Makes `count` refreshes throw `error`, after the refreshes of earlier calls of this method.
+    ///
+    /// The server neither checks nor spends the tokens of these refreshes. A negative count counts as zero.
     public func failNextRefreshes(_ count: Int = 1, with error: Failure) {
         self.state.withLock { $0.failures += Array(repeating: error, count: max(0, count)) }
     }
@@ -220,18 +226,19 @@ extension FakeOAuthServer {
         /// Whether a refresh issues a new refresh token and spends the previous refresh token.
         public var rotatesRefreshTokens: Bool
 
-        /// Whether a spent refresh token is accepted again until its successor is used: the response may have
-        /// been lost.
+        /// Whether the server accepts a spent refresh token again until the use of its successor, because the
+        /// client may have lost the response. Each repetition replaces the successor.
         public var forgivesLostReplies: Bool
 
         /// Whether every new access token invalidates the user's earlier access tokens.
         public var newAccessTokenKillsPrevious: Bool
 
-        /// The delay before the decision of the server; a cancellation during the delay leaves the server
-        /// unchanged.
+        /// The delay of a sign-in or refresh before the decision of the server; a cancellation during the
+        /// delay leaves the server unchanged.
         public var latency: Duration
 
-        /// The delay after the decision of the server; a cancellation during the delay loses the tokens.
+        /// The delay of a sign-in or refresh after the decision of the server; a cancellation during the
+        /// delay loses the tokens.
         public var replyLatency: Duration
 
         /// Makes a configuration; each parameter sets the property of the same name.
@@ -262,16 +269,16 @@ extension FakeOAuthServer {
         /// Refused sign-ins.
         public var refusedSignIns = 0
 
-        /// Received refreshes, with any outcome.
+        /// Refreshes with a decision of the server, including refused and failed refreshes.
         public var refreshRequests = 0
 
         /// Granted refreshes.
         public var refreshes = 0
 
-        /// Refused reuses of spent refresh tokens.
+        /// Refused reuses of spent refresh tokens, each of which revoked a family.
         public var reusesDetected = 0
 
-        /// Revoked families of tokens, by reuse or on demand.
+        /// Revoked families of tokens, after a reuse or by ``FakeOAuthServer/revokeAllRefreshTokens()``.
         public var revocations = 0
 
         /// Accepted access tokens.
