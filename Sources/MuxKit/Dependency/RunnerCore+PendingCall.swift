@@ -27,7 +27,7 @@ extension RunnerCore {
         @inline(never)
         func arrive(_ waiter: FlightWaiter) {
             let core = self.core
-            let parentEpoch = core.parentEpoch
+            let leastValid = core.leastValidParentEpoch
             let now = core.time.now
             let mayWait = core.mayWait?() ?? true
             // The error of the call if the call needs an update.
@@ -41,7 +41,7 @@ extension RunnerCore {
                 now: now,
                 leads: self.leads,
                 decide: { [impediment] in
-                    core.decide(&$0, &self.state, parentEpoch: parentEpoch, impediment, at: now)
+                    core.decide(&$0, &self.state, parentEpoch: leastValid, impediment, at: now)
                 },
                 joined: { _, _ in waits = true },
                 arrived: { if waits { core.tell(.dependencyAwaited) } }
@@ -258,9 +258,9 @@ extension RunnerCore {
         guard !Task.isCancelled else { return nil }
         // The parent's epoch is read before the value: if the value has at least this parent epoch, the value
         // was valid at the time of the first read.
-        let parentEpoch = self.parent?.leastValidEpochForChildren ?? 0
+        let leastValid = self.parent?.leastValidEpochForChildren ?? 0
         let ready = self.engineState.withLock { $0.state.ready }
-        guard let ready, ready.parentEpoch >= parentEpoch, now < ready.until else { return nil }
+        guard let ready, ready.parentEpoch >= leastValid, now < ready.until else { return nil }
         return ready
     }
 

@@ -219,8 +219,8 @@ private func areEqual(_ a: Any, _ b: Any) -> Bool {
 extension RunnerCore {
     /// The current value; `nil` without a value, or if the parent's value was replaced.
     package var held: VersionedDependency? {
-        let parentEpoch = self.parentEpoch
-        return self.engine.withState { $0.machine.current(parentEpoch: parentEpoch) }
+        let leastValid = self.leastValidParentEpoch
+        return self.engine.withState { $0.machine.current(parentEpoch: leastValid) }
     }
 
     /// Whether a current value exists that is neither refused nor past its end.
@@ -241,10 +241,10 @@ extension RunnerCore {
         lifetime: Duration? = nil,
         cancellingUpdate: Bool = false
     ) -> VersionedDependency {
-        let parentEpoch = self.parentEpoch
+        let leastValid = self.leastValidParentEpoch
         let renewal = self.renewal(of: value, lifetime: lifetime, isNew: lifetime != nil)
         let ((held, number), resumeWaiters) = self.changeAndDismissCallers(cancelling: cancellingUpdate) { machine in
-            let held = machine.setValue(value, parentEpoch: parentEpoch, renewal: renewal)
+            let held = machine.setValue(value, parentEpoch: leastValid, renewal: renewal)
             return (.success(held), (held, machine.nextEvent()))
         }
         resumeWaiters()
@@ -257,9 +257,9 @@ extension RunnerCore {
     /// Unless a value exists that is newer than the replacement, the value and the outcome of a running
     /// update are dropped, and the waiting callers request the dependency again.
     package func recordParentReplacement() {
-        let parentEpoch = self.parentEpoch
+        let leastValid = self.leastValidParentEpoch
         let (_, resumeWaiters) = self.changeAndDismissCallers(cancelling: false) { machine in
-            (machine.recordParentReplacement(parentEpoch: parentEpoch) ? .failure(AskAgain()) : nil, ())
+            (machine.recordParentReplacement(parentEpoch: leastValid) ? .failure(AskAgain()) : nil, ())
         }
         resumeWaiters()
     }

@@ -172,12 +172,12 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// - Returns: The state at the beginning; `nil` if the flight has ended. This function ends the flight
     ///   with ``AskAgain`` if the update is no longer necessary.
     private func beginUpdate(_ flight: FlightID) -> Beginning? {
-        let parentEpoch = self.parentEpoch
+        let leastValid = self.leastValidParentEpoch
         var beginning = Beginning(time: self.time.now)
         var isNeeded = true
         let begins = self.engine.beginWork(flight, of: .sole) { state, _, _, _ in
-            isNeeded = state.machine.needsUpdate(parentEpoch: parentEpoch)
-            beginning.replaced = state.machine.current(parentEpoch: parentEpoch)
+            isNeeded = state.machine.needsUpdate(parentEpoch: leastValid)
+            beginning.replaced = state.machine.current(parentEpoch: leastValid)
             beginning.session = state.machine.session
             beginning.epoch = state.machine.epoch
         }
@@ -196,7 +196,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// The value; `nil` if the parent's value was replaced: the caller must request the dependency again.
     @inlinable
     func ifCurrent(_ held: VersionedDependency) -> VersionedDependency? {
-        held.parentEpoch >= self.parentEpoch ? held : nil
+        held.parentEpoch >= self.leastValidParentEpoch ? held : nil
     }
 
     /// Runs `task` with the dependency; if the call starts an update, the call runs `update` and waits for
@@ -241,7 +241,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             let updated = try await shieldedFromCancellation(for: node, limit: limit.map { (self.time, $0) }) {
                 // Read here, because the parent's epoch and the value may have changed since the request of
                 // the call.
-                let epoch = self.parentEpoch
+                let epoch = self.leastValidParentEpoch
                 guard let begun = self.beginUpdate(flight) else { throw AskAgain() }
                 (beginning, parentEpoch) = (begun, epoch)
                 return try await update(begun.replaced?.value, call)
@@ -263,5 +263,5 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     }
 
     /// The least ``VersionedDependency/parentEpoch`` of a valid value; 0 without a parent.
-    @inlinable var parentEpoch: UInt64 { self.parent?.leastValidEpochForChildren ?? 0 }
+    @inlinable var leastValidParentEpoch: UInt64 { self.parent?.leastValidEpochForChildren ?? 0 }
 }
