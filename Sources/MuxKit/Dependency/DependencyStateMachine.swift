@@ -78,7 +78,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     // MARK: - Reading
 
     /// Makes the state of a call that starts at `now`.
-    package func call(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
+    package func makeCall(at now: Moment) -> Call { Call(session: self.session, startedAt: now) }
 
     /// The error with which `call` fails regardless of the value; `nil` without such an error.
     ///

@@ -98,7 +98,7 @@ package struct RaisedCritical: Error {
     package init(_ underlying: any Error) { self.underlying = underlying }
 
     /// The error for the next caller; the first caller is the originator.
-    func claimed() -> RunnerError {
+    func claimError() -> RunnerError {
         let isFirst = self.isClaimed.withLock { isClaimed in
             defer { isClaimed = true }
             return !isClaimed

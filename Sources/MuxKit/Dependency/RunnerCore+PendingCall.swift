@@ -52,7 +52,7 @@ extension RunnerCore {
     @usableFromInline
     func makeCall(_ timeout: Duration?) -> PendingCall {
         let now = self.time.now
-        var call = self.engine.withState { $0.machine.call(at: now) }
+        var call = self.engine.withState { $0.machine.makeCall(at: now) }
         call.deadline = timeout.map { now.advanced(by: $0) }
         return PendingCall(self, call)
     }
@@ -159,7 +159,7 @@ extension RunnerCore {
     @usableFromInline
     func fallback(after error: any Error, _ call: PendingCall) throws -> VersionedDependency? {
         if error is AskAgain { return nil }
-        if let critical = error as? RaisedCritical { throw critical.claimed() }
+        if let critical = error as? RaisedCritical { throw critical.claimError() }
         guard call.state.isEarly else { throw error }
         if Task.isCancelled { throw CancellationError() }
         let now = self.time.now
@@ -181,7 +181,7 @@ extension RunnerCore {
         let timedOut = hasArrived && call.deadline.map { self.time.now >= $0 } ?? false
         guard isCancelled || timedOut else { return }
         switch self.engine.withState({ $0.machine.standingError(for: call) }) {
-        case let critical as RaisedCritical: throw critical.claimed()
+        case let critical as RaisedCritical: throw critical.claimError()
         case let error?: throw error
         case nil: throw isCancelled ? CancellationError() : self.timeoutError(of: call)
         }

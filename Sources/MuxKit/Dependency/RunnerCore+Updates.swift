@@ -176,7 +176,7 @@ extension RunnerCore {
     /// - Returns: The error for `call`.
     func raiseCritical(_ cause: any Error, _ call: Machine.Call) -> any Error {
         let critical = RaisedCritical(cause)
-        let own = critical.claimed()
+        let own = critical.claimError()
         let ((number, wasCritical), resumeWaiters) = self.changeAndDismissCallers(cancelling: false) { machine in
             // The originator of the earlier critical error is another caller.
             let wasCritical = machine.standingError(for: call) is RaisedCritical

@@ -178,7 +178,7 @@ package final class LeaseHolder: Sendable {
             let term = try await self.take()
             guard term.owner != self.owner else { return }
             let isNew = misreported?.owner != term.owner || misreported?.generation != term.generation
-            misreported = try await self.end(of: term, isWatched: isNew) ? term : nil
+            misreported = try await self.waitForEnd(of: term, isWatched: isNew) ? term : nil
         }
     }
 
@@ -189,7 +189,7 @@ package final class LeaseHolder: Sendable {
     ///
     /// - Returns: Whether the term must not be watched again: the lease has reported the end, or cannot be
     ///   watched.
-    private func end(of term: MuxLeaseTerm, isWatched: Bool) async throws -> Bool {
+    private func waitForEnd(of term: MuxLeaseTerm, isWatched: Bool) async throws -> Bool {
         let (lease, time) = (self.lease, self.time)
         // The minimum prevents a busy loop for a term without remaining time.
         let remaining = max(term.remaining, .milliseconds(1))

@@ -129,7 +129,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
             if isCertain, record.session > epoch, (try? await self.repository.raiseEpoch(to: record.session)) != nil {
                 self.sessionState.withLock { if $0.repositoryEpoch == epoch { $0.repositoryEpoch = record.session } }
             }
-            return self.grant(record, isAlone: isAlone)
+            return self.makeGrant(record, isAlone: isAlone)
         case .ended(let end):
             self.sessionState.withLock { $0.noteSession(end) }
             if end > epoch, isCertain {
@@ -152,7 +152,7 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
     ///
     /// If `isAlone` is `true`, the function reports an exchange of the refresh token that another runner
     /// began and did not finish, once for each record.
-    func grant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
+    func makeGrant(_ record: Tokens.Record, isAlone: Bool) -> Grant? {
         let isInterrupted = isAlone && record.attempt.map { $0.owner != self.owner } ?? false
         if self.sessionState.withLock({ $0.noteSerial(record.serial ?? 0, isInterrupted: isInterrupted) }) {
             self.repository.observer?.tell(MuxEvent(.updateInterrupted))

@@ -100,7 +100,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
             if (record.serial ?? 0) <= held.value.serial { return held }
             throw BadDependency()
         case .record(let record):
-            let grant = self.storage.grant(record, isAlone: self.isAlone(since: tenure))
+            let grant = self.storage.makeGrant(record, isAlone: self.isAlone(since: tenure))
             guard (record.serial ?? 0) > held.value.serial, var grant else { return held }
             // The caller runs inside this mutex, and later calls must wait for the caller.
             grant.mutex = held.value.mutex

@@ -211,7 +211,7 @@ struct OAuthFailure: Sendable {
                 // An error list of a provider is short: the limit bounds the work for other lists.
                 for element in list.prefix(20) {
                     if case .string(let text) = element { self.codes.append(text) }
-                    if case .object(let object) = element { self.collectAll(object) }
+                    if case .object(let object) = element { self.collectListElement(object) }
                 }
             default: break
             }
@@ -237,7 +237,7 @@ struct OAuthFailure: Sendable {
     }
 
     /// Collects an element of a list of errors; several fields of the element can form one statement.
-    private mutating func collectAll(_ fields: [String: JSONValue]) {
+    private mutating func collectListElement(_ fields: [String: JSONValue]) {
         self.collect(fields)
         let parts = ["resource", "field", "code"].compactMap { name -> String? in
             if case .string(let text)? = fields[name] { text } else { nil }

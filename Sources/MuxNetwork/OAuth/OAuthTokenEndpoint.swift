@@ -121,7 +121,7 @@ public struct OAuthTokenEndpoint: Sendable {
     }
 
     private func tokens(grantType: String, _ parameters: [(String, String)]) async throws -> OAuthTokens {
-        let call = try self.call([("grant_type", grantType)] + parameters)
+        let call = try self.makeCall([("grant_type", grantType)] + parameters)
         let sentAt = self.wallTime()
         let reply: HTTPReply
         do {
@@ -170,7 +170,7 @@ public struct OAuthTokenEndpoint: Sendable {
 
     // MARK: - The request
 
-    private func call(_ parameters: [(String, String)]) throws(OAuthError) -> HTTPCall {
+    private func makeCall(_ parameters: [(String, String)]) throws(OAuthError) -> HTTPCall {
         guard self.isSafe else { throw .insecureEndpoint }
         let all = parameters + self.client.parameters
         var names: Set<String> = []

@@ -15,7 +15,7 @@ struct DependencyStateMachineTests {
 
     @Test func `C06 a critical error outlasts every other failure`() {
         var machine = Machine(1)
-        let call = machine.call(at: self.at(0))
+        let call = machine.makeCall(at: self.at(0))
         machine.recordCriticalError(RaisedCritical(FetchFailed()))
         machine.recordRefusedUpdate(self.refusal)
         machine.recordFailure(FetchFailed(), until: self.at(9))
@@ -32,16 +32,16 @@ struct DependencyStateMachineTests {
     @Test func `PT-01 a call gets the error of its session's end`() {
         var machine = Machine(1)
         for (end, code) in [(Machine.End.signOut, RunnerError.Code.signedOut), (.reset, .reset)] {
-            let call = machine.call(at: self.at(0))
+            let call = machine.makeCall(at: self.at(0))
             machine.endSession(end)
             #expect(self.code(machine.standingError(for: call)) == code)
-            #expect(machine.standingError(for: machine.call(at: self.at(0))) == nil)
+            #expect(machine.standingError(for: machine.makeCall(at: self.at(0))) == nil)
         }
     }
 
     @Test func `C06 a refused update takes precedence over an update that throws`() {
         var machine = Machine(1)
-        let call = machine.call(at: self.at(0))
+        let call = machine.makeCall(at: self.at(0))
         machine.recordRefusedUpdate(self.refusal)
         machine.recordFailure(FetchFailed(), until: self.at(9))
         #expect(self.code(machine.standingError(for: call)) == .updateFailed)
@@ -54,7 +54,7 @@ struct DependencyStateMachineTests {
     @Test func `C06 a failure prevents updates during the cool-down and leaves the value`() {
         var machine = Machine(1)
         machine.recordFailure(FetchFailed(), until: self.at(9))
-        var call = machine.call(at: self.at(0))
+        var call = machine.makeCall(at: self.at(0))
         call.badEpoch = machine.epoch
         func action(at seconds: Int64) -> Machine.RequestAction {
             machine.decideAction(of: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(seconds))
@@ -67,7 +67,7 @@ struct DependencyStateMachineTests {
     @Test func `A04 a value newer than the last request makes a pending update unnecessary`() {
         var machine = Machine(nil)
         func ask(badEpoch: UInt64?) {
-            var call = machine.call(at: self.at(0))
+            var call = machine.makeCall(at: self.at(0))
             call.badEpoch = badEpoch
             let action = machine.decideAction(of: &call, parentEpoch: 0, policy: RunnerPolicy(), at: self.at(0))
             if case .update = action {} else { Issue.record("no update") }
@@ -104,7 +104,7 @@ struct DependencyStateMachineTests {
         func pick<T>(_ choices: [T]) -> T { choices[Int.random(in: 0..<choices.count, using: &generator)] }
         let policy = RunnerPolicy(maximumUpdatesPerCall: 2, maximumUpdatesPerWindow: pick([nil, 1, 3]))
         var machine = Machine(pick([nil, 0]))
-        var calls = [machine.call(at: self.at(0))]
+        var calls = [machine.makeCall(at: self.at(0))]
         var held = [Machine(0)].compactMap { $0.current(parentEpoch: 0) }
         var isCritical = false
 
@@ -113,7 +113,7 @@ struct DependencyStateMachineTests {
             if let current = machine.current(parentEpoch: 0) { held.append(current) }
             let (some, number) = (pick(held), Int.random(in: 0..<calls.count, using: &generator))
             switch Int.random(in: 0..<15, using: &generator) {
-            case 0: calls.append(machine.call(at: now))
+            case 0: calls.append(machine.makeCall(at: now))
             case 1...4:
                 let isFailing = machine.standingError(for: calls[number]) != nil
                 switch machine.decideAction(of: &calls[number], parentEpoch: pick([0, 1]), policy: policy, at: now) {
@@ -155,7 +155,7 @@ struct DependencyStateMachineTests {
             }
             #expect(machine.brokenInvariants() == [])
             #expect(machine.epoch >= before.0 && machine.session >= before.1)
-            #expect((machine.standingError(for: machine.call(at: now)) is RaisedCritical) == isCritical)
+            #expect((machine.standingError(for: machine.makeCall(at: now)) is RaisedCritical) == isCritical)
         }
     }
 }

@@ -404,13 +404,13 @@ struct RunnerLimitTests {
 
     @Test func `C06 a critical error of an ended session has no effect on the next session`() {
         var machine = DependencyStateMachine<Int>(1)
-        let call = machine.call(at: .init(nanoseconds: 0))
+        let call = machine.makeCall(at: .init(nanoseconds: 0))
         machine.endSession(.reset)
         _ = machine.setValue(2, parentEpoch: 0)
         let isRaised = machine.recordCriticalError(RaisedCritical(FetchFailed()), by: call)
         #expect(!isRaised)
         #expect(machine.current(parentEpoch: 0)?.value == 2)
-        let next = machine.call(at: .init(nanoseconds: 0))
+        let next = machine.makeCall(at: .init(nanoseconds: 0))
         let isRaisedNow = machine.recordCriticalError(RaisedCritical(FetchFailed()), by: next)
         #expect(isRaisedNow)
         #expect(machine.current(parentEpoch: 0) == nil)

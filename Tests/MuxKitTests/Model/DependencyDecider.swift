@@ -35,7 +35,7 @@ struct DependencyDecider: Sendable {
 
     var brokenInvariants: [String] { self.base.brokenInvariants() }
 
-    func call() -> Machine.Call { self.base.call(at: .init(nanoseconds: 0)) }
+    func call() -> Machine.Call { self.base.makeCall(at: .init(nanoseconds: 0)) }
 
     func held(_ parent: UInt64) -> Machine.VersionedDependency? {
         self.base.current(parentEpoch: self.bug == .childKept ? 0 : parent)
