@@ -83,6 +83,7 @@ package struct UpdatePauses: Sendable {
         // The failed renewal of a valid value causes no pause of calls after the end of the value. A failure
         // with the longest pause zero interrupts the consecutive failures of the server.
         guard !hasGoodValue, failure.longest > .zero else { return self.required.succeeded() }
+        // The first failure causes no pause. The second failure doubles the 500 ms to one second.
         let first = self.required.failures == 0 ? .zero : min(failure.longest, .milliseconds(500))
         self.required.failed(at: now, first: first, upTo: failure.longest)
     }

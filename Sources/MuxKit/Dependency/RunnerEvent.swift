@@ -10,6 +10,9 @@ public enum RunnerEvent: Sendable, Hashable {
     /// The event also occurs if a renewal failed and a stored dependency stays in use.
     case updated(epoch: UInt64)
     /// An update failed, or returned ``UpdateResult/updateFailed``.
+    ///
+    /// The event of a critical error is ``critical``, and the event of a failure after the time-out is
+    /// ``updateDropped``.
     case updateFailed
     /// The outcome of an update was dropped: the outcome was outdated, or the update failed after its
     /// time-out or cancellation.

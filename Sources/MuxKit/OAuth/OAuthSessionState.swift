@@ -17,7 +17,7 @@ package struct OAuthSessionState: Sendable {
     package var refusedEpoch: UInt64?
     /// Whether the last read of a grant found the mark that the server has refused the tokens.
     package var foundRefusal = false
-    /// The greatest serial number of the records that this runner has read or written.
+    /// The greatest known serial number: a new record gets a greater number.
     package var serial: UInt64 = 0
     /// The serial number of the record with the last reported interruption of an exchange.
     private var lastInterruption: UInt64?
@@ -81,6 +81,7 @@ package struct OAuthSessionState: Sendable {
 
     /// Ends the session: the stored tokens of the session are not used again.
     package mutating func endSession() {
+        // All properties that are not copied return to their initial values.
         var next = OAuthSessionState()
         next.storedSession = self.storedSession
         next.mayRestore = false

@@ -140,6 +140,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         }
         let end = self.end(of: access, after: lifetime, isNew: lifetime != nil)
         let grant = Grant(refresh: refresh, access: access, accessEnd: end, serial: serial)
+        // The upper layer first: the lower layer compares its access token with the upper layer's new epoch.
         let held = upper.set(grant, cancellingUpdate: true)
         lower.recordParentReplacement()
         try await self.storeNow(held, of: upper)

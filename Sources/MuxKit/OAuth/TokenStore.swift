@@ -82,7 +82,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         var accessExpiry: Date?
         /// Whether the server is known to rotate refresh tokens.
         var rotates: Bool?
-        /// The serial number, which increases with each record: the greater number is newer.
+        /// The serial number, which increases with each record of a session: the greater number is newer.
         var serial: UInt64?
         /// The last attempt to exchange ``refresh``; the next save removes the attempt.
         var attempt: Attempt?
