@@ -50,7 +50,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The reason for the last end of a session.
     private var lastEnd = End.reset
 
-    /// The epoch of the last value whose refusal requested an update.
+    /// The epoch of the last value with a refusal that requested an update.
     ///
     /// `nil` without such a value; ``recordAcceptance(_:)`` and ``endSession(_:)`` reset the property.
     private var refusedEpoch: UInt64?
@@ -111,7 +111,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         return held
     }
 
-    /// The value for a call whose early renewal failed or is slow.
+    /// The value for a call after a failed or slow early renewal.
     ///
     /// `nil` for any other call, after the end of the value, and if the call must not use the value. This
     /// function does not compare the value with the parent's epoch.

@@ -24,15 +24,15 @@ public import Foundation
 /// no update, and the task runs again with the newer dependency.
 ///
 /// **Cancellation.** A cancelled caller that waits for an update throws `CancellationError` at once. The
-/// update continues, unless no caller waits and ``RunnerPolicy/cancelsUnwantedUpdates`` is `true`. A caller
-/// whose closure is the running update throws at the end of the closure.
+/// update continues, unless ``RunnerPolicy/cancelsUnwantedUpdates`` permits a cancellation. If the running
+/// update is the closure of the cancelled caller, the caller throws at the end of the closure.
 ///
-/// **After a failure.** If an update throws, all callers that wait for the update throw, except callers that
-/// wait only for an early renewal and use the current dependency. A later call that needs an update starts
-/// another update, except during ``RunnerPolicy/coolDown`` and during the pauses after failures of a server:
-/// see <doc:RunningWithADependency>. A refused update (``UpdateResult/updateFailed``) or a ``CriticalError``
-/// fails every call until a dependency is set or the runner is reset. If an update throws a
-/// `CancellationError`, the callers get ``MuxError/fetchCancelled``.
+/// **After a failure.** If an update throws, all callers that wait for the update throw. Callers that wait
+/// only for an early renewal can use the current dependency instead: see ``RunnerPolicy/leeway``. A later
+/// call that needs an update starts another update, except during ``RunnerPolicy/coolDown`` and during the
+/// pauses after failures of a server: see <doc:RunningWithADependency>. A refused update
+/// (``UpdateResult/updateFailed``) or a ``CriticalError`` fails every call until a dependency is set or the
+/// runner is reset. If an update throws a `CancellationError`, the callers get ``MuxError/fetchCancelled``.
 ///
 /// **At a sign-out.** A ``DependentRunner`` belongs to no ``MuxRepository``: ``MuxRepository/clearAll()``
 /// does not reset the runner, and later fetches use the same dependency. A sign-out of a repository includes
@@ -94,7 +94,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Makes a runner whose update returns the dependency: `DependentRunner { try await api.token() }`.
+    /// Makes a runner with an update that returns the dependency: `DependentRunner { try await api.token()
+    /// }`.
     ///
     /// The update runs in a task of the runner. A thrown ``BadDependencyError`` means
     /// ``UpdateResult/updateFailed``.
@@ -236,7 +237,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameters:
     ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no
     ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
-    ///     dependency; a caller whose closure is the running update waits for the end of the closure. If the
+    ///     dependency. If the running update is the closure of this call, the call waits for its end. If the
     ///     call waits only for an early renewal, the call uses the current dependency after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,

@@ -56,8 +56,8 @@ public enum UpdateResult<Dependency: Sendable>: Sendable {
     /// the refusal. The stored update of a runner with a parent runner instead refuses the parent's
     /// dependency.
     ///
-    /// With ``MuxSessions``, calls that need an update of the user's token throw the error for one minute, or
-    /// until a token is set or the user is signed out.
+    /// ``MuxSessions`` remembers the refusal for one minute, or until a token is set or the user is signed
+    /// out: calls that need an update of the user's token throw the error.
     case updateFailed
 }
 
@@ -66,8 +66,8 @@ extension UpdateResult: Equatable where Dependency: Equatable {}
 /// Reports to a runner that no further call can succeed, for example because the account was closed.
 ///
 /// If a task or an update throws this error, all waiting and later calls fail with
-/// ``RunnerError/critical(underlying:isOriginator:)``, until a value is set or the session ends by a reset or
-/// a sign-out.
+/// ``RunnerError/critical(underlying:isOriginator:)``. After a reset, a sign-out or a call of `set`, calls
+/// run again.
 public struct CriticalError: Error {
     /// The cause.
     public let underlying: any Error

@@ -254,7 +254,7 @@ extension RunnerCore {
 
     /// Records a replacement of the parent's value.
     ///
-    /// Unless a value exists that is newer than the replacement, the value and the outcome of a running
+    /// A value that is newer than the replacement stays. Otherwise the value and the outcome of a running
     /// update are dropped, and the waiting callers request the dependency again.
     package func recordParentReplacement() {
         let leastValid = self.leastValidParentEpoch

@@ -47,8 +47,10 @@ public enum RunnerError: Error, Sendable {
     /// The session ended during the call, such as by a sign-out of this process or of another process.
     case signedOut
 
-    /// The call is part of an update or of a call of the token store, and would wait for the end of this
-    /// work, directly or through other flights.
+    /// The call would wait for work that waits for the call.
+    ///
+    /// For example, the call is part of an update or of a call of the token store. The wait can be direct, or
+    /// through other flights.
     case wouldDeadlock
 
     /// The call needs an update, but neither the call nor the runner has an update closure.

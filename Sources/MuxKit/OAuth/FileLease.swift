@@ -9,8 +9,9 @@ public import Foundation
 /// for the remaining time of the lease.
 ///
 /// The end of a lease is a wall-clock time, which all processes share, even across a restart of the machine.
-/// If the wall clock is set back, a lease also ends for a process that has seen the same term unchanged for
-/// the full duration of the term. If the wall clock is set forward, a lease can end early.
+/// In case the wall clock is set back, each process also measures the time since the first sight of a term. A
+/// term that stays unchanged for its duration has ended for this process. If the wall clock is set forward, a
+/// lease can end early.
 ///
 /// The file name contains a SHA-256 digest of the lease's name. The file contains the lease's name, the name
 /// of the holder and the end of the lease. A file with the name of another lease is not used

@@ -21,9 +21,9 @@
 /// and sign-ins continue.
 ///
 /// **After a failure.** If `refreshAccess` throws (no network, 503, time-out), the callers that need the new
-/// token get the error, and a later call tries again, except during the pauses of a ``DependentRunner``. Such
-/// an error never starts a sign-in; only a lack of usable tokens or a refusal of the refresh token, a
-/// ``BadDependencyError``, starts a sign-in. If `signIn` throws, all waiting callers get the error in a
+/// token get the error. A later call tries again, except during the pauses of a ``DependentRunner``. A
+/// sign-in starts only if usable tokens are missing, or if `refreshAccess` throws a ``BadDependencyError``:
+/// the server has refused the refresh token. If `signIn` throws, all waiting callers get the error in a
 /// ``RunnerError/signInFailed(underlying:)``; a ``CriticalError`` instead ends all calls. A retry of the call
 /// does not repeat a failed sign-in, unless the error of `signIn` is a transient ``RetryableError`` or a
 /// connectivity failure.

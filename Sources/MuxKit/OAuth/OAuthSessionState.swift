@@ -13,9 +13,9 @@ package struct OAuthSessionState: Sendable {
     /// Increased by a sign-out and by tokens from outside the runner: the tokens of a sign-in that began
     /// before are then not stored.
     package var tokenFamily: UInt64 = 0
-    /// The upper layer's epoch of the last grant that the server refused in this session.
+    /// The upper layer's epoch of the last refused grant in this session.
     package var refusedEpoch: UInt64?
-    /// Whether the last read of a grant found the mark that the server has refused the tokens.
+    /// Whether the last read of a grant found the mark of a refusal by the server.
     package var foundRefusal = false
     /// The greatest known serial number: a new record gets a greater number.
     package var serial: UInt64 = 0
@@ -31,9 +31,9 @@ package struct OAuthSessionState: Sendable {
     /// The revision of the grant with an access token that arrived after the time-out of the callers, and
     /// that no later call has examined yet.
     package var lateTokenRevision: UInt64?
-    /// The greatest session epoch that was found in the store, or begun by a sign-out.
+    /// The greatest session epoch in a record of the store or of a sign-out.
     package private(set) var greatestSession: UInt64 = 0
-    /// The problems that were reported and are not solved yet, also from earlier sessions.
+    /// The reported problems without a solution yet, also from earlier sessions.
     private var reportedProblems: Set<OAuthProblem> = []
 
     package init() {}
@@ -47,7 +47,7 @@ package struct OAuthSessionState: Sendable {
 
     /// Records a tolerated problem.
     ///
-    /// - Returns: Whether to report the problem: `false` for a problem that was reported and is not solved.
+    /// - Returns: Whether to report the problem: `false` after a report, until the problem is solved.
     package mutating func recordProblem(_ problem: OAuthProblem) -> Bool {
         self.reportedProblems.insert(problem).inserted
     }

@@ -3,8 +3,8 @@ public import Foundation
 /// Keeps tokens in a file that only the file's owner can read.
 ///
 /// The file has mode 0600, and is in a folder of mode 0700 for token stores and their leases. On Apple
-/// platforms, the folder is also excluded from backups, and the file is protected until the first unlock of
-/// the device (not on macOS), as far as the file system supports these attributes.
+/// platforms, the folder is also excluded from backups; except on macOS, the file is protected until the
+/// first unlock of the device. A file system without these attributes is permitted.
 ///
 /// **Concurrent calls** access the file one after another, on a serial queue of the store. Several processes
 /// may share the store; ``lease`` prevents simultaneous renewals.

@@ -173,9 +173,11 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
 
     /// Removes the stored tokens of the sessions before `epoch`, unless another owner has the lease.
     ///
-    /// Another owner may have stored, or may be about to store, tokens of the next session. With a lease, the
-    /// content of the store therefore stays if another owner has the lease, or if the store has tokens of the
-    /// session `epoch` or of a later session.
+    /// Tokens of the session `epoch` or of a later session stay, because another owner may have stored the
+    /// tokens. Without a lease there is no other owner, and the function removes all tokens.
+    ///
+    /// - Parameter epoch: The epoch of the first session that has not ended; `nil` to remove the tokens of
+    ///   all sessions.
     func removeTokens(before epoch: UInt64?) async throws {
         guard let lease else { return try await self.storage.tokens.store.remove() }
         func remove() async throws {

@@ -5,7 +5,7 @@ public import MuxKit
 ///
 /// - Only ``refused(_:)`` with ``OAuthError/Refusal/refusesGrant`` counts as a refusal of the refresh token
 ///   (`BadDependencyError`) and ends the session.
-/// - Of the values in requests and responses, descriptions and mirrors contain only the status, the time of
+/// - Descriptions and mirrors contain only the following values of a response: the status, the time of
 ///   `Retry-After`, the error code and the explanation of the server. The endpoint omits an explanation that
 ///   quotes a sent secret, and replaces a code that quotes a sent secret with a standard code.
 /// - After a cancellation of the caller's task, the error is `CancellationError` instead of an

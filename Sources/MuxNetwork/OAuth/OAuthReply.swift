@@ -166,8 +166,8 @@ package enum OAuthReply {
 
 /// The error in a response without tokens: RFC 6749, section 5.2, and the formats of large providers.
 ///
-/// - Some providers send the error code in an object or an array, in another field such as `status` or
-///   `errorType`, as a sentence, or with status 200.
+/// - Some providers send the error code in an object, in an array, in another field (`status`, `errorType`),
+///   or as a sentence. Some providers send an error with status 200.
 /// - The grant is refused if an error code means a refusal, or if a sentence calls the refresh token invalid,
 ///   expired or similar.
 /// - An error code about the client or the scope is a mistake of the app, regardless of the sentence.
@@ -197,9 +197,9 @@ struct OAuthFailure: Sendable {
     ///
     /// - Parameters:
     ///   - fields: The fields.
-    ///   - isSuccess: Whether the status is 2xx. A text in a field such as `status` is then an error code
-    ///     only if the field `error` or `errors` has a value, or if any text of the body means a refusal or
-    ///     an unavailable server.
+    ///   - isSuccess: Whether the status is 2xx. A text in a field such as `status` may then be no error
+    ///     code: such texts count only if `error` or `errors` has a value, or if ``verdict`` is not
+    ///     ``Verdict/other``.
     init(_ fields: [String: JSONValue], isSuccess: Bool) {
         if case .string(let text)? = fields["error"] { self.error = HTTPGrammar.trimmed(text) }
         if case .string(let text)? = fields["error_uri"] { self.uri = text }
@@ -245,8 +245,8 @@ struct OAuthFailure: Sendable {
         if parts.count > 1 { self.texts.append(parts.joined(separator: " ")) }
     }
 
-    /// The order of the checks matters: a code for an unavailable server decides first, then a code of RFC
-    /// 6749 in `error`, then a code about the client or the scope, then other codes, then sentences.
+    /// The order of the checks matters. A code for an unavailable server decides first, then a code of RFC
+    /// 6749 in `error`. A code about the client or the scope follows, then other codes, then sentences.
     private static func verdict(error: String?, codes: [String], texts: [String]) -> Verdict {
         let names = Set(codes.map { self.name($0) })
         if !names.isDisjoint(with: self.transientNames) { return .tryLater }

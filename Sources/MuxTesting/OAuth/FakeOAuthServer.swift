@@ -10,7 +10,7 @@ import MuxKit
 /// ```
 ///
 /// A sign-in starts a family of tokens. By default, a refresh spends the refresh token and issues the next
-/// refresh token of the family, and the reuse of a spent refresh token revokes the whole family.
+/// refresh token of the family. The reuse of a spent refresh token revokes the whole family.
 /// ``LoopbackBackend`` serves the authorization server over HTTP.
 public final class FakeOAuthServer: Sendable {
     private typealias FamilyID = UInt64
