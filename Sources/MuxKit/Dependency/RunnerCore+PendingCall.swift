@@ -192,6 +192,9 @@ extension RunnerCore {
         RunnerError.timedOut(after: call.deadline?.duration(since: call.startedAt) ?? .zero)
     }
 
+    /// Decides, under the engine's lock, about a request of the call.
+    ///
+    /// The time-out and `impediment` apply only if the call needs an update.
     @inlinable
     func decide(
         _ state: inout RunnerState<Dependency>,

@@ -152,6 +152,7 @@ package final class LeaseHolder: Sendable {
         min(self.duration, max(term?.remaining ?? self.duration, .milliseconds(1)))
     }
 
+    /// Takes or extends the lease if the lease is free, and records the result.
     private func take() async throws -> MuxLeaseTerm {
         try await self.mutex.run {
             let start = self.time.now

@@ -149,7 +149,7 @@ struct OAuthGrant<AccessToken: Codable & Sendable, RefreshToken: Codable & Senda
     /// earlier record, or 0.
     var serial: UInt64 = 0
 
-    /// Whether the grant is in the store.
+    /// Whether this runner has saved the grant, or read the grant from the store.
     var isStored = false
 
     /// Whether this grant, or a grant that this grant continues, is or was in the store.

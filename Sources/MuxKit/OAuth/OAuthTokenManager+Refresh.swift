@@ -179,7 +179,7 @@ extension OAuthTokenManager {
     /// end.
     ///
     /// - Throws: The error of the exchange; ``RunnerError/updateTimedOut(after:)`` if the exchange fails
-    ///   after the limit, except for a refusal of the refresh token.
+    ///   after the limit, except for a refusal of the refresh token; `CancellationError`.
     private func sendRefreshToken(_ token: RefreshToken) async throws -> OAuthRenewal<AccessToken, RefreshToken> {
         guard let limit = self.refreshLimit else { return try await self.refreshAccess(token) }
         return try await withThrowingTaskGroup(of: OAuthRenewal<AccessToken, RefreshToken>?.self) { group in
