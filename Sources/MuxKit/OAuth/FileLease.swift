@@ -23,7 +23,8 @@ public actor FileLease: MuxLease {
         var generation: UInt64
         var owner: String?
         var deadline: Date
-        /// The duration of the term: measured by other processes if the wall clock was set back.
+        /// The duration of the term in seconds: each process also measures the duration; see
+        /// ``isOver(_:at:)``.
         var seconds: Double
         /// The full name of the lease.
         var name: [String]?

@@ -28,10 +28,11 @@
 /// does not repeat a failed sign-in, unless the error of `signIn` is a transient ``RetryableError`` or a
 /// connectivity failure.
 ///
-/// **With a folder that cannot be used**, only operations that need the folder fail: good tokens are used,
-/// and tokens that cannot be stored are kept and renewed in memory. The failure is reported once, as
-/// ``MuxEvent/Kind/storageFailed``. In this state, a stored refresh token is not sent if the server is known
-/// to rotate refresh tokens: the loss of the successor would end the session.
+/// **With a folder that cannot be used**, calls with good tokens succeed. Tokens that cannot be stored are
+/// kept and renewed in memory. Until the problem is solved, the runner reports the problem once, as
+/// ``MuxEvent/Kind/storageFailed``. If the store or the lease cannot be written, a stored refresh token is
+/// not sent to a server that is known to rotate refresh tokens: the loss of the successor would end the
+/// session.
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
 /// store. A rotated refresh token is stored before any caller gets the new access token. For a failure of the
