@@ -287,7 +287,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> Dependency {
-        try await self.core.renewed().value
+        try await self.core.renew().value
     }
 
     /// A new stream of the events after this access, for one listener; ends when the runner is released.

@@ -160,7 +160,7 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     ///
     /// - Returns: A dependency that arrived after the start of this call, and that no update found in a
     ///   store.
-    package nonisolated(nonsending) func renewed() async throws -> VersionedDependency {
+    package nonisolated(nonsending) func renew() async throws -> VersionedDependency {
         let call = self.makeCall(nil)
         call.state.isForced = true
         call.state.badEpoch = self.held?.epoch

@@ -178,7 +178,7 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   `CancellationError`.
     @discardableResult
     public nonisolated(nonsending) func renew() async throws -> AccessToken {
-        try await self.session.lower.renewed().value
+        try await self.session.lower.renew().value
     }
 
     /// Whether a session exists: tokens in memory or in the store, not refused by the server.
