@@ -76,7 +76,7 @@ public enum RunnerError: Error, Sendable {
     /// ``RunnerPolicy/coolDown``, the next call that needs an update tries to store the tokens again.
     case tokensNotStored(underlying: any Error)
 
-    /// The lease could not be taken, so another process may be renewing the stored tokens.
+    /// The lease could not be taken: another process may be doing the same work, such as a renewal of tokens.
     ///
     /// After ``RunnerPolicy/coolDown``, the next call that needs the lease tries again.
     case leaseUnavailable(underlying: any Error)
