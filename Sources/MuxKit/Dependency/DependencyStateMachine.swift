@@ -103,9 +103,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         }
     }
 
-    /// The value; `nil` if absent, or if the value belongs to a replaced value of the parent.
+    /// The value, unless the ``VersionedDependency/parentEpoch`` of the value is less than `parentEpoch`, the
+    /// least valid epoch.
     ///
-    /// - Parameter parentEpoch: The least valid ``VersionedDependency/parentEpoch``.
+    /// `nil` without such a value.
     package func current(parentEpoch: UInt64) -> VersionedDependency? {
         guard let held, held.parentEpoch >= parentEpoch else { return nil }
         return held

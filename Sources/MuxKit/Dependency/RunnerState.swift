@@ -126,9 +126,7 @@ package final class RunnerEpochs: Sendable {
     /// The least valid parent epoch of a child's value, for a layer with a parent.
     ///
     /// If the layer's value is invalid because of a replacement of the parent's value, the result is the next
-    /// epoch of the layer.
-    ///
-    /// - Parameter parentEpoch: The least valid parent epoch of this layer's value.
+    /// epoch of the layer. `parentEpoch` is the least valid parent epoch of the layer's value.
     @usableFromInline
     func leastValidEpochForChildren(parentEpoch: UInt64) -> UInt64 {
         self.withParent.withLock { $0.heldParent.map { $0 < parentEpoch } ?? false ? $0.own &+ 1 : $0.own }

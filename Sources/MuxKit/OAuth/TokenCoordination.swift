@@ -178,6 +178,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     ///
     /// - Parameter epoch: The epoch of the first session that has not ended; `nil` to remove the tokens of
     ///   all sessions.
+    /// - Throws: The error of the store or of the lease.
     func removeTokens(before epoch: UInt64?) async throws {
         guard let lease else { return try await self.storage.tokens.store.remove() }
         func remove() async throws {

@@ -104,8 +104,9 @@ extension OAuthTokens {
         /// a positive number.
         public var expiresAt: Date?
 
-        /// The scopes; `nil` if the server sent no readable scopes. A response without scopes means the
-        /// requested scopes (RFC 6749, section 5.1).
+        /// The scopes; `nil` if the server sent no readable scopes.
+        ///
+        /// A response without scopes means the requested scopes (RFC 6749, section 5.1).
         public var scopes: [String]?
 
         /// The fields of the response with the token, such as `id_token` and `instance_url`.

@@ -112,7 +112,9 @@ package enum OAuthReply {
         text.utf8.allSatisfy { (48...57).contains($0) || [43, 45, 46, 69, 101].contains($0) } ? Double(text) : nil
     }
 
-    /// The scopes in a text or an array; `nil` for any other field. Some providers use commas as separators.
+    /// The scopes in a text or an array; `nil` for any other field.
+    ///
+    /// Some providers use commas as separators.
     private static func scopes(_ field: JSONValue?) -> [String]? {
         switch field {
         case .string(let text)?:
@@ -245,8 +247,10 @@ struct OAuthFailure: Sendable {
         if parts.count > 1 { self.texts.append(parts.joined(separator: " ")) }
     }
 
-    /// The order of the checks matters. A code for an unavailable server decides first, then a code of RFC
-    /// 6749 in `error`. A code about the client or the scope follows, then other codes, then sentences.
+    /// The order of the checks matters.
+    ///
+    /// A code for an unavailable server decides first, then a code of RFC 6749 in `error`. A code about the
+    /// client or the scope follows, then other codes, then sentences.
     private static func verdict(error: String?, codes: [String], texts: [String]) -> Verdict {
         let names = Set(codes.map { self.name($0) })
         if !names.isDisjoint(with: self.transientNames) { return .tryLater }

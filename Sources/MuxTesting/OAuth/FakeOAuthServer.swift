@@ -157,7 +157,9 @@ public final class FakeOAuthServer: Sendable {
         return try result.get()
     }
 
-    /// The user of an access token; `nil` for an invalid token. Counts the outcome in ``statistics``.
+    /// The user of an access token; `nil` for an invalid token.
+    ///
+    /// Counts the outcome in ``statistics``.
     public func authorize(_ accessToken: String) -> String? {
         let now = self.time.now
         return self.state.withLock { state in
@@ -227,7 +229,9 @@ extension FakeOAuthServer {
         public var rotatesRefreshTokens: Bool
 
         /// Whether the server accepts a spent refresh token again until the use of its successor, because the
-        /// client may have lost the response. Each repetition replaces the successor.
+        /// client may have lost the response.
+        ///
+        /// Each repetition replaces the successor.
         public var forgivesLostReplies: Bool
 
         /// Whether every new access token invalidates the user's earlier access tokens.
