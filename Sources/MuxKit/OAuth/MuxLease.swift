@@ -27,7 +27,7 @@ public protocol MuxLease: Sendable {
     /// - Throws: An error if the holder cannot be determined.
     func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm
 
-    /// Gives the lease back; does nothing if the holder of `term` no longer has the lease.
+    /// Gives the lease back; does nothing if the lease has another generation than `term`.
     ///
     /// - Parameter term: A term from ``take(as:for:)``; the holder may have extended the lease since that
     ///   call.
