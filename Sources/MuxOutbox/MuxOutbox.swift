@@ -1,7 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// Sends changes to a server, in order and across relaunches, as soon as the server can be reached.
+/// Stores changes on disk, and sends the changes to a server in order, also after a relaunch.
 ///
 /// ```swift
 /// static let outbox = MuxOutbox<Change>("Changes", dependency: session, order: { "\($0.post)" }) {
@@ -13,27 +13,29 @@ public import MuxKit
 /// try await Backend.outbox.add(.like(post: 7))
 /// ```
 ///
-/// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one after
-/// another, in the order of their addition; lanes are sent concurrently.
+/// **Lanes.** Changes with the same `order` text form a lane. The changes of a lane are sent one at a time,
+/// in the order of their addition. A change is sent before an earlier change of the lane only if the earlier
+/// change has failed or is blocked (``blocked(by:)``). Up to ``MuxOutboxPolicy/maximumConcurrentLanes`` lanes
+/// send at the same time.
 ///
-/// **Outcomes.** If the closure returns, the change is confirmed. After a transient error, the lane waits for
-/// the next attempt, or for the network. An error of an unknown type counts as transient, a `DecodingError`
-/// as permanent. After any other error, the change has failed and stays in ``pending``; the lane continues
-/// with the next change. See also ``MuxOutboxPolicy/serverDetectsRepetitions``.
+/// **Outcomes.** If the closure returns, the change is confirmed, and leaves the outbox. If the closure
+/// throws, the error and the policy determine whether the lane waits for another attempt, or the change has
+/// failed. A failed change stays in ``pending``, and the lane continues with the next change.
+/// <doc:OfflineWrites> lists the outcomes.
 ///
-/// **On disk.** ``add(_:)`` returns when the change is on disk, in the app's folder of data. If the process
-/// is killed, the next process sends the change. Of the processes with the same folder, such as an app and
-/// its extension, one process sends at a time. A process that was suspended for longer than 30 seconds during
-/// an attempt may send a change that another process also sends, with the same key.
+/// **On disk.** ``add(_:)`` returns when the change is on disk. After a kill of the process, the next process
+/// that uses the outbox sends the change. Of the processes with the same folder, such as an app and its
+/// extension, one process sends at a time. A process that was suspended for longer than 30 seconds during an
+/// attempt may send a change that another process also sends, with the same key.
 ///
 /// **Sign-out.** A change is sent only in the session in which the change was added. A sign-out drops the
 /// changes, or is refused: see ``MuxOutboxPolicy/signOut-swift.property``.
 ///
-/// **Concurrent calls** run one after another; attempts run in the background. **Cancellation** does not
-/// interrupt a call.
+/// **Concurrent calls** access the file one after another; attempts run in the background. **Cancellation**
+/// does not interrupt a call.
 public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
-    /// Sends a change with a token, if any; calls `begin` immediately before each request, and `refused` if
-    /// the server refused the token.
+    /// Sends a change with a token, if any; calls `begin` before each attempt, and `refused` if the server
+    /// refused the token.
     package typealias Deliver =
         @Sendable (
             _ change: Change, _ begin: @Sendable () async throws -> Attempt, _ refused: @Sendable () -> Void
@@ -51,7 +53,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share
     ///     the changes in a folder of their app group.
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
-    ///   - wakeUps: End the wait between two attempts; by default the return of the network.
+    ///   - wakeUps: Events that can end a wait between two attempts; by default the return of the network.
     ///   - order: Returns the lane of a change; by default all changes form one lane.
     ///   - send: Sends a change. Throws if the server did not confirm the change.
     public convenience init(
@@ -84,10 +86,10 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///   - directory: The parent folder; by default the app's folder of data. An app and its extension share
     ///     the changes in a folder of their app group.
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
-    ///   - wakeUps: End the wait between two attempts; by default the return of the network.
+    ///   - wakeUps: Events that can end a wait between two attempts; by default the return of the network.
     ///   - order: Returns the lane of a change; by default all changes form one lane.
-    ///   - send: Sends a change. Throws if the server did not confirm the change; a `BadDependencyError`
-    ///     renews the dependency, and repeats the attempt.
+    ///   - send: Sends a change. Throws if the server did not confirm the change. After a bad
+    ///     `BadDependencyError`, the runner can renew the dependency and repeat the attempt.
     public convenience init<Runner: DependencyRunner>(
         _ name: String,
         dependency: Runner,
@@ -156,11 +158,11 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     // MARK: - Configuration
 
-    /// Shows pending changes in the value of a multiplexer, at once and also after a relaunch.
+    /// Shows pending changes in the value of a multiplexer, also after a relaunch.
     ///
-    /// The value is shown with the change until the server has confirmed the change and a later fetch has
-    /// succeeded, or until the change has failed. When no change is being sent any more, each value of a sent
-    /// change is fetched once, if a view or a request needs the value. See `MuxRepository.Change`.
+    /// A change is visible until the change fails or is removed. A confirmed change stays visible until the
+    /// value is fetched again or removed. When no change is being sent any more, the values of the sent
+    /// changes become stale. See `MuxRepository.Change`.
     ///
     /// - Parameters:
     ///   - multiplexer: The multiplexer.
@@ -212,9 +214,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// Determines which changes of a lane wait for a failed change of the lane; by default no change waits.
     ///
-    /// A blocked change is sent after the server has confirmed the failed change in a retry (``retry(_:)``),
-    /// or after the app has discarded the failed change. A blocked change blocks later changes in the same
-    /// way. Call this method before ``start()``; a second call replaces the closure.
+    /// A blocked change waits until the server confirms the failed change after a call of ``retry(_:)``, or
+    /// the app discards the failed change. A blocked change blocks later changes in the same way. Call this
+    /// method before ``start()``; a second call replaces the closure.
     ///
     /// - Parameter isBlocked: Whether `later` must not be sent before `failed`.
     /// - Returns: This outbox.
@@ -226,12 +228,12 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
 
     /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
     ///
-    /// Call this method in the initialiser of the app: values in memory are shown with the changes when the
-    /// call returns, and values from disk from their first use. Without this call, the first call of
-    /// ``add(_:)``, ``pending``, ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to
-    /// send. Further calls are harmless.
+    /// Call this method in the initialiser of the app, so that values in memory and from disk are shown with
+    /// the changes. Without this call, the first call of ``add(_:)``, ``pending``,
+    /// ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send. Further calls are
+    /// harmless. After a failed read, a later call of the outbox reads the changes.
     ///
-    /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of one file, and
+    /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of the file, and
     ///   while another operation of this or another process uses the file.
     public func start() { self.core.restore() }
 
@@ -251,8 +253,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// The changes that are not confirmed: waiting, being sent, failed and unreadable, in the order of their
     /// addition.
     ///
-    /// Includes the changes of other processes with the same folder. If the file cannot be read, the list has
-    /// only the changes that this process has read or added before.
+    /// Includes the changes of other processes with the same folder. After a failed read, the list has only
+    /// the changes that this process has read or added before.
     public var pending: [PendingChange] { get async { await self.core.list() } }
 
     /// The list ``pending``, now and after each update that this process makes or reads.
@@ -277,14 +279,14 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         return stream
     }
 
-    /// Requests further attempts of a failed change; no effect on a change that has not failed, or is
-    /// unreadable.
+    /// Requests further attempts of a failed change; no effect on any other change, or on an unreadable
+    /// change.
     ///
     /// The change keeps its place in the order of its lane, and its age begins again.
     ///
     /// - Parameter id: The change.
-    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the request is not on disk. A change that this
-    ///   process has read before is sent nevertheless.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the request is not on disk. If this process has
+    ///   read the change before, a later call of the outbox writes the request.
     public func retry(_ id: PendingChange.ID) async throws {
         do { try await self.core.retry(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
@@ -294,18 +296,19 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// A running attempt continues, and the server may still apply the change.
     ///
     /// - Parameter id: The change.
-    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the removal is not on disk; the next call of
-    ///   the outbox writes the removal.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the removal is not on disk. If this process has
+    ///   read the change before, a later call of the outbox writes the removal.
     public func discard(_ id: PendingChange.ID) async throws {
         do { try await self.core.discard(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
 
-    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent, or a call
+    /// The number of lanes that wait for the next attempt; `nil` while a sender makes a step, or an operation
     /// runs.
     package var waitCount: Int? { self.core.waitCount }
 
-    /// Starts the next attempt of each lane now, even before the end of a `Retry-After`, such as from a
-    /// button "Try again".
+    /// Ends the wait of each lane for its next attempt, even before the end of a `Retry-After`.
+    ///
+    /// For a button "Try again".
     public func retryNow() { self.core.retryNow() }
 }
 

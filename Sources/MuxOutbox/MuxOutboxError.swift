@@ -11,17 +11,18 @@ public enum MuxOutboxError: Error, Sendable {
     /// The change cannot be encoded, or the `order` closure threw an error.
     case invalidChange(underlying: any Error)
 
-    /// The change exceeds ``MuxOutboxPolicy/maximumBytes`` together with the other changes.
+    /// The sizes of the change and of the other changes exceed ``MuxOutboxPolicy/maximumBytes``.
     case tooLarge(bytes: Int, limit: Int)
 
-    /// The outbox has ``MuxOutboxPolicy/maximumCount`` changes.
+    /// The outbox has at least ``MuxOutboxPolicy/maximumCount`` changes.
     case tooManyChanges(limit: Int)
 
     /// The session ended, or a sign-out ran, before the change was stored; the change is not kept.
     case sessionEnded
 
-    /// The disk, or the session of the repository, could not be written or read. After ``MuxOutbox/add(_:)``,
-    /// the change is not kept.
+    /// The disk, or the session of the repository, could not be written or read.
+    ///
+    /// If ``MuxOutbox/add(_:)`` throws this error, the change is not kept.
     case notStored(underlying: any Error)
 
     /// A sign-out was refused (``MuxOutboxPolicy/SignOut/isRefused``), because the outbox has this number of
@@ -33,7 +34,7 @@ extension MuxOutboxError: LocalizedError, CustomStringConvertible {
     /// The same as ``errorDescription``.
     public var description: String { self.errorDescription ?? "" }
 
-    /// A description in one or two sentences.
+    /// A sentence for people, with the description of the underlying error, if any.
     public var errorDescription: String? {
         switch self {
         case .invalidChange(let error): ErrorText.joined("The change could not be prepared for sending.", error)

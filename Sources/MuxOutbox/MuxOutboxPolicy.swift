@@ -2,22 +2,22 @@ public import MuxKit
 
 /// The limits of an outbox, its retries, and its behaviour at a sign-out.
 public struct MuxOutboxPolicy: Sendable {
-    /// The age above which a change is not sent; by default 30 days.
+    /// The age from which the lane makes no further attempt of a change; by default 30 days.
     ///
-    /// The age counts from ``MuxOutbox/add(_:)``, or from the last ``MuxOutbox/retry(_:)``. A step of
-    /// the wall clock during a process does not change the age.
+    /// The age counts from ``MuxOutbox/add(_:)``, or from the last ``MuxOutbox/retry(_:)``. A step of the
+    /// wall clock during a process does not change the age.
     public var maximumAge: Duration
 
     /// The maximum number of changes, including failed changes; by default 10,000.
     public var maximumCount: Int
 
-    /// The maximum size of all changes as JSON, in bytes; by default 20 million.
+    /// The maximum size in bytes of all changes as JSON and of unreadable records; by default 20 million.
     public var maximumBytes: Int
 
-    /// The maximum number of lanes that send at the same time; by default 4.
+    /// The maximum number of lanes that send at the same time, from 1 to 1,000; by default 4.
     public var maximumConcurrentLanes: Int
 
-    /// The delays between the attempts of a change.
+    /// The number of attempts of a change, and the delays between the attempts.
     ///
     /// By default, the number of attempts has no limit, and the longest random delay doubles from 1 second to
     /// 1 hour. `maxAttempts` counts the attempts since ``MuxOutbox/add(_:)`` or ``MuxOutbox/retry(_:)``. If
@@ -27,9 +27,9 @@ public struct MuxOutboxPolicy: Sendable {
     /// Whether the server applies a change at most once for each idempotency key; by default `true`.
     ///
     /// A server that ignores the key can apply a change twice: pass `false` for such a server. Then a change
-    /// is not sent again after an attempt with a lost response, and is listed as
-    /// ``MuxOutbox/PendingChange/State/unknown``. A response with the status 425, 429 or 503 still permits
-    /// another attempt.
+    /// is not sent again after an attempt with an uncertain outcome, such as a lost response or the status
+    /// 500, and is listed as ``MuxOutbox/PendingChange/State/unknown``. A response with the status 425, 429
+    /// or 503 still permits another attempt.
     public var serverDetectsRepetitions: Bool
 
     /// The behaviour at a sign-out; by default ``SignOut/dropsChanges``.
@@ -41,6 +41,8 @@ public struct MuxOutboxPolicy: Sendable {
         case dropsChanges
         /// The sign-out has no effect, and `MuxRepository.ClearReport.failures` contains
         /// ``MuxOutboxError/changesPending(_:)``.
+        ///
+        /// If the outbox cannot read the file, `failures` contains ``MuxOutboxError/notStored(underlying:)``.
         case isRefused
     }
 

@@ -61,7 +61,7 @@ final class OutboxSender: Sendable {
     func cancel() { self.state.withLock { $0.task }?.cancel() }
 }
 
-/// The senders: one task for each lane with a change to send.
+/// The senders: one task for each active lane.
 ///
 /// A sender acquires a slot and the lease of the folder in its first step, and in the first step after a
 /// wait. A failed step releases both.
@@ -71,12 +71,14 @@ extension OutboxCore {
         var retryAdvice: RetryAdvice { .permanent }
     }
 
-    /// The lease has ended, so another process may be sending.
+    /// The lease has ended: another process may be sending.
     private struct LostLease: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
 
-    /// The closure of the app threw `CancellationError` without a cancellation.
+    /// Replaces a cancellation error of a step in a task that is not cancelled.
+    ///
+    /// A cancellation error would end the loop of attempts.
     private struct CancelledAttempt: Error {}
 
     /// The progress of a sender.
@@ -94,7 +96,7 @@ extension OutboxCore {
     func start(_ lanes: [String]) {
         for lane in lanes {
             let sender = OutboxSender(lane)
-            // With the state locked, so the sender is registered before its end.
+            // The lock is held during the start: a sender must be registered before its end removes it.
             self.state.withLock { state in
                 guard !state.isStopped else { return }
                 state.senders[lane] = sender
@@ -145,8 +147,8 @@ extension OutboxCore {
 
     /// Sends the next change of the lane.
     ///
-    /// - Returns: Whether the lane may have another change, otherwise the sender ends; or a failure, with the
-    ///   wait before the next step.
+    /// - Returns: The output `true` if the lane may have another change, and `false` if the sender must end;
+    ///   or a failure with the wait before the next step.
     private func step(_ run: Run) async -> RetryResult<Bool> {
         run.sender.begin()
         do {
@@ -178,9 +180,10 @@ extension OutboxCore {
         }
     }
 
-    /// Returns the wait after a failure that counts as no attempt, or after an attempt of a removed change.
+    /// Returns a failure that counts as no attempt, or the failure of an attempt of a removed change, with
+    /// the wait before the next step.
     ///
-    /// A failure of the disk, the lease or the token counts as no attempt.
+    /// A failure before the request, such as of the disk, the lease or the token, counts as no attempt.
     private func stall(_ run: Run, after error: any Error) async -> RetryResult<Bool> {
         let stalls = run.state.withLock { state in
             state.stalls += 1
@@ -197,7 +200,7 @@ extension OutboxCore {
     ///   - run: The run of the sender.
     ///   - error: The failure.
     ///   - plan: The wait before the next attempt.
-    ///   - wasUnsent: Whether no request was sent, such as without a connection to the token server.
+    ///   - wasUnsent: Whether a connectivity failure means that the device has no connection.
     /// - Returns: The failure with the wait.
     private func failedStep(
         _ run: Run,
@@ -217,7 +220,7 @@ extension OutboxCore {
         // Starts other lanes, if any, and refreshes the values of sent changes if no change is being sent.
         await self.updateEvenWithoutFile { _ in }
         let error = error.isCancellation && !Task.isCancelled ? CancelledAttempt() : error
-        // Without a connection, a single lane tries to send: the delay grows with the failures of all lanes.
+        // Without a connection, the delay grows with the failures of all lanes, because the lanes take turns.
         guard failures > 0, case .retry = plan else { return .failure(error, plan) }
         return .failure(error, .after(self.loop.policy.delay(beforeAttempt: failures, random: self.loop.random())))
     }
@@ -225,7 +228,8 @@ extension OutboxCore {
     /// The next change of the lane; `nil` if the sender ends.
     private func nextChange(_ run: Run) async throws -> (ID, Data?)? {
         let lane = run.sender.lane
-        // Without a connection, another lane takes the turn after a wait.
+        // Without a connection, another lane takes the turn after a wait, unless other lanes also wait for
+        // the connection.
         let isTurnOver =
             run.state.withLock { $0.hasWaited }
             && self.state.withLock { $0.offlineFailures > 0 && $0.offlineCount == 0 }
@@ -250,7 +254,7 @@ extension OutboxCore {
             case (.send(let id), let payload)?: return (id, payload)
             case (.expire, _)?: self.tell(.changeFailed, reason: .other("expired"))
             case (.rest, _)?: return nil
-            case nil: continue
+            case nil: continue  // `blocked` is outdated
             }
         }
     }
@@ -314,8 +318,8 @@ extension OutboxCore {
     private enum AttemptResult {
         /// The change has ended or failed, or must not be sent.
         case ended
-        /// The attempt failed, and the change is still pending; with the number of attempts since the last
-        /// ``OutboxCore/retry(_:)``.
+        /// The attempt failed, and the change is still pending; with the number of attempts since the
+        /// addition or the last ``OutboxCore/retry(_:)``.
         case failed(any Error, attempts: Int)
         /// A failure without an attempt, or after the change has ended, such as by a discard.
         case stalled(any Error)
@@ -380,7 +384,9 @@ extension OutboxCore {
         for sender in waiting { sender.retryNow() }
     }
 
-    /// Tells the observer the outcome of an attempt, unless the change had ended before.
+    /// Tells the observer the outcome of an attempt.
+    ///
+    /// If the change had ended before, the observer is not told of a confirmation or a failure.
     private func tell(
         _ outcome: OutboxStateMachine.Outcome,
         _ error: (any Error)?,
@@ -402,9 +408,9 @@ extension OutboxCore {
     ///
     /// - Parameters:
     ///   - id: The change.
-    ///   - counted: Called when the attempt counts.
+    ///   - counted: Called when the attempt is counted, before the write.
     /// - Returns: The attempt.
-    /// - Throws: `CancellationError`, or the error of the log or of the lease.
+    /// - Throws: `CancellationError`, ``NotSendable``, ``LostLease``, or the error of ``perform(_:)``.
     private func begin(_ id: ID, counted: @escaping @Sendable () -> Void) async throws -> Attempt {
         try Task.checkCancellation()
         guard let tenure = self.lease.tenure else { throw LostLease() }
@@ -435,7 +441,7 @@ extension OutboxCore {
         // A runner of the app ended a call of `send`. The request may have been sent.
         case RunnerError.critical, RunnerError.reset, RunnerError.signedOut, RunnerError.timedOut:
             return isSafe ? .unclear : .unknown(error.sentence)
-        // A runner of the app has no token.
+        // A runner of the app could not provide a token.
         case is RunnerError: return .unsent
         default: break
         }
@@ -444,13 +450,14 @@ extension OutboxCore {
         if error.isCancellation { return isSafe ? .unclear : .unknown(error.sentence) }
         var repeated = self.policy.retry
         repeated.repeatsUnsafeWork = true
-        // A redirection has replaced a processed change: the status concerns only the later request.
+        // After a redirection that changed the method, the server has processed the change, and the status is
+        // of another request.
         let status = advice.isOfLaterRequest ? nil : advice.status
         guard repeated.permits(advice) else {
             let isClientError = status.map { (400..<500).contains($0) } ?? false
             return .refused(error.sentence, mayHaveArrived: !isClientError)
         }
-        // The server rejects requests for a time.
+        // With these statuses, a server rejects requests for a time, and has not processed the change.
         if [425, 429, 503].contains(status) { return .unsent }
         return isSafe && advice.isRepeatable ? .unclear : .unknown(error.sentence)
     }

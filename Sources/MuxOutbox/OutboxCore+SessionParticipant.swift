@@ -4,7 +4,8 @@ import MuxKit
 extension OutboxCore: SessionParticipant {
     func lastSession() async -> UInt64 { await self.updateEvenWithoutFile { $0.machine.session } }
 
-    /// The refusal of a sign-out while the outbox has changes, if the policy requires the refusal.
+    /// The refusal of a sign-out, if the policy requires a refusal, and the outbox has changes or cannot read
+    /// the file.
     func refusalOfSignOut() async -> (any Error)? {
         guard self.policy.signOut == .isRefused else { return nil }
         let (count, _) = await self.update { log throws(MuxStoreError) in
@@ -18,10 +19,12 @@ extension OutboxCore: SessionParticipant {
         }
     }
 
-    /// Drops the changes, in memory and durably on disk: before the repository raises its session, so that no
-    /// later start of the app finds a change of the ended session.
+    /// Drops the changes, in memory and durably on disk.
+    ///
+    /// The repository raises its session afterwards, so that no later start of the app finds a change of the
+    /// ended session.
     func sessionWillEnd(before epoch: UInt64) async throws {
-        // Changes that another sign-out dropped are not reported by this sign-out.
+        // The report of this sign-out must not contain changes that were dropped earlier.
         _ = self.takeDroppedChanges()
         try await self.updateEvenWithoutFile { log in
             Result { () throws(MuxStoreError) in try log.beginSession(epoch) }
@@ -34,7 +37,7 @@ extension OutboxCore: SessionParticipant {
         return {}
     }
 
-    /// Removes the dropped changes from the file, if ``sessionWillEnd(before:)`` has failed.
+    /// Removes the dropped changes from the file, if ``sessionWillEnd(before:)`` did not remove the changes.
     func removeTraces() async throws {
         try await self.updateEvenWithoutFile { log in
             Result { () throws(MuxStoreError) in try log.saveSession() }

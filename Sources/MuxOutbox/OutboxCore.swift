@@ -3,8 +3,9 @@ import MuxKit
 
 /// The storage, the senders and the session of an outbox.
 ///
-/// Each operation has exclusive access to the log. An operation reads the records of other processes, changes
-/// the log, and then starts the senders of the lanes with changes to send.
+/// Each operation has exclusive access to the log. If the file is usable, an operation first reads the
+/// records of other processes. Then the operation changes the log, and starts senders for lanes with changes
+/// to send.
 final class OutboxCore<Change: Codable & Sendable>: Sendable {
     typealias ID = OutboxStateMachine.ID
     typealias Item = OutboxStateMachine.Item
@@ -17,7 +18,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var isStopped = false
         /// Whether an operation has compared the session of the log with the session of the repository.
         var hasComparedSessions = false
-        /// The number of failures without a connection, of all lanes, since a request last reached a server.
+        /// The number of failures without a connection, of all lanes, since the last attempt that may have
+        /// reached a server.
         var offlineFailures = 0
         /// The senders of the lanes.
         var senders: [String: OutboxSender] = [:]
@@ -28,17 +30,19 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var isBlocked: (@Sendable (_ later: Change, _ failed: Change) -> Bool)?
         /// The number of dropped changes since the last call of ``OutboxCore/takeDroppedChanges()``.
         var dropped = 0
-        /// The new states of changes, in order, for the overlays and the consumers of the list.
+        /// The updates of the list for the overlays and the consumers, in order.
         var events: [Event] = []
         /// Whether a call of ``OutboxCore/deliverEvents()`` is delivering ``events``.
         var isDelivering = false
         /// The operations waiting for the end of a delivery.
         var deliveryWaiters: [CheckedContinuation<Void, Never>] = []
-        /// The number of running operations.
+        /// The number of running and waiting operations.
         var operations = 0
     }
 
-    /// A new state of a change.
+    /// An update of the list, with the change and its payload at the time of the update.
+    ///
+    /// Without an overlay, `item` and `payload` are `nil`.
     typealias Event = (kind: OutboxLog.Event, item: Item?, payload: Data?)
 
     let name: String
@@ -127,9 +131,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Runs `body` on the log, after all earlier operations, to its end.
     ///
-    /// - Throws: `MuxStoreError`, if `body` has not run or has failed; the error of the repository, if its
-    ///   session cannot be read, or cannot be raised to the session of the log. In the last case, `body` may
-    ///   have run.
+    /// - Throws: `MuxStoreError`, if `body` has not run or has failed; the error of the repository, if the
+    ///   session cannot be read, or cannot be raised to the session of the log. If the session cannot be
+    ///   raised, `body` may have run.
     func perform<R: Sendable>(
         _ body: @escaping @Sendable (OutboxLog) throws(MuxStoreError) -> R
     ) async throws -> R {
@@ -142,7 +146,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         if case .success = result { self.state.withLock { $0.hasComparedSessions = true } }
         if session < logSession {
             try await self.repository.adoptSession(logSession, sparing: self.identity)
-            // The end of the session has removed all values, and the changes from the values.
+            // The end of a session removes all values, and the changes from the values.
             await self.updateEvenWithoutFile { $0.queueRedisplay() }
         }
         return try result.get()
@@ -294,6 +298,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     /// Removes a change; an attempt of the change continues.
     func discard(_ id: ID) async throws(MuxStoreError) {
+        // The lane may wait for the next attempt of the removed change: later changes need not wait.
         let lane = Locked<String?>(nil)
         defer { if let lane = lane.withLock({ $0 }) { self.state.withLock { $0.senders[lane] }?.retryNow() } }
         try await self.updateEvenWithoutFile(id) { log throws(MuxStoreError) in
@@ -412,8 +417,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.deliverEvents()
     }
 
-    /// The number of lanes that wait for the next attempt; `nil` while a change is being sent, or an
-    /// operation runs.
+    /// The number of lanes that wait for the next attempt; `nil` while a sender makes a step, or an operation
+    /// runs.
     var waitCount: Int? {
         self.state.withLock { state in
             let count = state.waitingCount
@@ -438,8 +443,8 @@ extension OutboxCore.State {
     ///
     /// - With a connection: `maximum` senders, from 1 to 1,000, may send, and any number of senders may wait
     ///   for an attempt.
-    /// - Without a connection: a single sender may try to send, or wait for the connection. Any number of
-    ///   senders may wait for other reasons.
+    /// - Without a connection: no sender starts while another sender tries to send, or waits for the
+    ///   connection. Any number of senders may wait for other reasons.
     fileprivate func laneLimit(_ maximum: Int) -> Int {
         if self.isStopped { return 0 }
         guard self.offlineFailures == 0 else { return 1 + self.waitingCount - self.offlineCount }

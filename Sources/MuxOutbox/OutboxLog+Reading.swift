@@ -6,7 +6,7 @@ extension OutboxLog {
     /// Reads the records since the last read; after a replacement or truncation of the file, all records.
     func refresh() throws(MuxStoreError) {
         guard let status = try self.fileSystem.status(at: self.path) else {
-            // Another program removed the file: the changes in memory are written again.
+            // If another program removed the file, the changes in memory are written again.
             self.close()
             try self.folder.claim(self.fileSystem)
             if !self.contents.isEmpty { try self.rewrite() }
@@ -118,8 +118,8 @@ extension OutboxLog {
     private func apply(_ record: [UInt8]) -> ID? {
         let entry = self.codec.entry(in: record)
         guard let facts = entry ?? self.codec.entryWithoutPayload(in: record) else { return self.addDamage(record) }
-        // A record of a later session proves the beginning of the later session. The session of damage before
-        // the first record is not known.
+        // A record of a later session proves the beginning of the later session. The order of the next two
+        // lines matters: ``drop(before:isSignOut:)`` spares the damage before the first record.
         self.drop(before: facts.sessionEpoch)
         self.oldestSession = min(self.oldestSession ?? .max, facts.sessionEpoch)
         guard let id = facts.name.key else {

@@ -1,7 +1,7 @@
 package import Foundation
 package import MuxKit
 
-/// The changes of one outbox on disk: an append-only log of records, in the format of the journal.
+/// The changes of one outbox on disk: a file to which records are appended, in the format of the journal.
 ///
 /// The methods block. A single thread at a time uses the log. Several processes share the log; a process
 /// holds the file lock while reading and writing records.
@@ -28,7 +28,7 @@ package final class OutboxLog {
     package struct Content: Sendable {
         /// The change as JSON; `nil` if the `add` record is missing, damaged or of a later version.
         package var payload: Data?
-        /// The wall-clock time of the addition.
+        /// The wall-clock time of the addition; for damage, the time of the first read.
         package var addedAt: Date
         /// The bytes of records that this version cannot write again; empty for a readable change.
         package var raw: [UInt8] = []
@@ -42,9 +42,10 @@ package final class OutboxLog {
 
     /// The schema version of the records of this version of the library.
     static let version = 1
-    /// The identity of the journal format's store; outboxes are distinguished by their folders.
+    /// The identity of the store in the journal's format, "muxoutbx" in ASCII: the same for all outboxes,
+    /// which have different folders.
     private static let store: UInt64 = 0x6d75_786f_7574_6278
-    /// The size in bytes up to which a file with changes is not rewritten.
+    /// The size in bytes up to which ended changes are no reason to rewrite a file with changes.
     private static let rewriteSize: Int64 = 1 << 16
     /// The number of bytes up to which new records are read at once.
     static let singleReadLimit: Int64 = 1 << 26
@@ -64,14 +65,14 @@ package final class OutboxLog {
 
     var file: OpenFile?
     var identity: FileStatus.Identity?
-    /// The end of the part of the file that was read.
+    /// The end of the part of the file that this process has read or written.
     var end: Int64 = 0
     var needsLineBreak = false
     /// Whether the file has records of a later format, which this version cannot read at all.
     var holdsNewer = false
     /// Whether the file lock is held; without the lock, every write fails.
     private var isLocked = false
-    /// The smallest session number of the file's records; `nil` without a record.
+    /// The smallest session number of the file's readable records; `nil` without such a record.
     var oldestSession: UInt64?
     /// Whether a sign-out has to remove records of a later format.
     private var mustEraseNewerRecords = false
@@ -90,8 +91,9 @@ package final class OutboxLog {
     /// An update of the list, by this or another process.
     package enum Event: Sendable {
         case added(ID)
-        /// Removed from the list: confirmed, ended by another process, or without a record in a replaced
-        /// file. Also follows ``discarded(_:)``.
+        /// Removed from the list, except at the end of a session.
+        ///
+        /// Also follows ``discarded(_:)``.
         case ended(ID)
         /// Removed by the app.
         case discarded(ID)
@@ -99,7 +101,7 @@ package final class OutboxLog {
         ///
         /// The overlays then apply the change again, after all changes shown in the meantime.
         case hidden(ID)
-        /// Dropped by a sign-out.
+        /// Dropped at the end of the session.
         case dropped(ID)
         /// The state of the change may have changed.
         case progressed(ID)
@@ -222,10 +224,11 @@ package final class OutboxLog {
         if let content = self.contents.removeValue(forKey: id) { self.size -= content.size }
     }
 
-    /// Drops the changes of the sessions before `session`, in memory; the next ``update(_:)`` removes the
+    /// Drops the changes of the sessions before `session`, in memory; a later ``update(_:)`` removes the
     /// changes from the file.
     ///
-    /// Damage in a file without a readable record stays until a sign-out: its session is not known.
+    /// The session of damage in a file without a readable record is not known: the damage stays until a
+    /// sign-out.
     package func drop(before session: UInt64, isSignOut: Bool = false) {
         let sparesDamage = !isSignOut && self.oldestSession == nil
         for item in self.machine.beginSession(session, sparesDamage: sparesDamage) {
@@ -240,7 +243,7 @@ package final class OutboxLog {
     /// Appends a change durably.
     ///
     /// - Throws: ``MuxOutboxError``. The change is then not in memory; if the written bytes could not be
-    ///   removed, the next ``update(_:)`` ends the change.
+    ///   removed, a later ``update(_:)`` writes the end of the change.
     package func append(_ payload: Data, id: ID, lane: String) throws(MuxOutboxError) {
         let (count, bytes) = (max(0, self.policy.maximumCount), max(0, self.policy.maximumBytes))
         guard self.machine.count < count else { throw .tooManyChanges(limit: count) }
@@ -253,20 +256,20 @@ package final class OutboxLog {
             try self.checkVersion()
             try self.write([entry])
         } catch {
-            // The closed file means that the written bytes could not be removed.
+            // Without an open file, written bytes may be left in the file.
             if self.file == nil { self.unsaved.insert(id) }
             throw .notStored(underlying: error)
         }
         self.applyAddition(entry, id, raw: [])
     }
 
-    /// Appends the state of a change; after a failure, the next ``update(_:)`` writes the state again.
+    /// Appends the state of a change; after a failure, a later ``update(_:)`` writes the state.
     package func write(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         self.events.append(.progressed(item.id))
         try self.save(item.id, self.stateEntry(item))
     }
 
-    /// Appends the end of a change, which must have ended in the machine.
+    /// Appends the end of a change that the machine no longer has.
     package func writeEnd(_ item: OutboxStateMachine.Item) throws(MuxStoreError) {
         self.forget(item.id)
         self.events.append(.ended(item.id))
@@ -283,7 +286,7 @@ package final class OutboxLog {
     /// Begins a session durably at a sign-out, and removes the changes of earlier sessions, also from the
     /// file.
     ///
-    /// After a failure, the changes are removed from memory, and the next ``update(_:)`` tries again.
+    /// After a failure, the changes are removed from memory, and each later ``update(_:)`` tries again.
     package func beginSession(_ session: UInt64) throws(MuxStoreError) {
         self.drop(before: session, isSignOut: true)
         // Records of a later format belong to the ended session, too.
@@ -340,7 +343,7 @@ package final class OutboxLog {
     }
 
     private func stateEntry(_ item: OutboxStateMachine.Item) -> MuxStoredEntry {
-        // The encoding cannot fail: all fields are representable in JSON.
+        // The encoding fails only for a wall-clock time that is not a finite number.
         self.entry(.state, item.id, item.session, (try? JSONEncoder().encode(item.progress)) ?? Self.null)
     }
 
@@ -372,7 +375,7 @@ package final class OutboxLog {
         if !self.isLocked { throw .fileSystem(.lock, code: POSIXFileSystem.ioError) }
     }
 
-    /// Appends records durably; removes the written bytes after a failure.
+    /// Appends records durably; after a failure, removes the written bytes, or else closes the file.
     private func write(_ entries: [MuxStoredEntry]) throws(MuxStoreError) {
         guard !entries.isEmpty else { return }
         try self.checkLock()
@@ -383,7 +386,6 @@ package final class OutboxLog {
             try self.fileSystem.appendAll(bytes, to: file)
             try self.synchronize(file)
         } catch {
-            // If the truncation fails, the next call reads the file again.
             do { try self.fileSystem.truncate(file, to: self.end) } catch { self.close() }
             throw error
         }
@@ -412,7 +414,7 @@ package final class OutboxLog {
 
     // MARK: - Rewriting
 
-    /// Rewrites the file if ended changes take most of the file.
+    /// Rewrites the file if ended changes take most of the file, and no record would be lost.
     ///
     /// A file with changes must have more than ``rewriteSize`` bytes, and more than twice the estimated size
     /// of the changes. A file without changes must have more than 1,024 bytes.

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// Shows the changes of an outbox in multiplexers until the server has the changes.
+/// Shows the pending and the confirmed changes of an outbox in multiplexers.
 ///
 /// An *overlay* applies changes of the outbox to the values of a multiplexer. A *hold* is a
 /// `MuxRepository.Change` that leaves the value unchanged. A hold delays the refresh of a value until no
@@ -17,9 +17,9 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         let id: any Hashable & Sendable
         /// Shows `change` in the multiplexer; `isUnsent` if no request can have sent the change.
         ///
-        /// Returns the handle to end the display; `nil` if the app's closure threw an error.
+        /// Returns the handle that ends the display; `nil` if the app's closure threw an error.
         let show: @Sendable (_ change: Change, _ isUnsent: Bool) -> MuxRepository.Change?
-        /// Postpones the refresh of the key until the end of the returned handle; `nil` after an error.
+        /// Postpones the refresh of the value until the end of the returned handle.
         let hold: @Sendable () -> MuxRepository.Change?
     }
 
@@ -54,7 +54,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     ///   - isUnsent: Whether no request can have sent the change: then a response to a fetch cannot include
     ///     the change, and is shown with the change. Otherwise a response may or may not include the change,
     ///     and is not kept.
-    ///   - change: Reads the change.
+    ///   - change: Decodes the change; `nil` after an error.
     func show(_ id: ID, isUnsent: Bool, _ change: () -> Change?) {
         var (shown, overlays) = self.state.withLock { ($0.shown[id] ?? Shown(), $0.overlays) }
         for change in shown.changes { change.mark(isUnsent: isUnsent) }
@@ -65,7 +65,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         self.state.withLock { [shown] in $0.shown[id] = shown }
     }
 
-    /// Postpones the refresh of the keys of `change` until ``releaseHolds()``.
+    /// Postpones the refresh of the values that `change` concerns until ``releaseHolds()``.
     func hold(_ change: Change) {
         for target in self.state.withLock({ $0.overlays }).compactMap({ $0(change) }) {
             guard self.state.withLock({ $0.holds[AnyHashable(target.id)] == nil }), let hold = target.hold() else {
@@ -93,7 +93,8 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
         for change in shown?.changes ?? [] { if isCommitted { change.commit() } else { change.undo() } }
     }
 
-    /// Ends all holds, so the keys of the sent changes are refreshed; called when no change is being sent.
+    /// Ends all holds, so that the values of the sent changes are refreshed; called when no change is being
+    /// sent.
     func releaseHolds() {
         let holds = self.state.withLock { state in
             // No key is released under the lock, because each hold retains its key.

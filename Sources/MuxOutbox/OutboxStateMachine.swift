@@ -1,11 +1,11 @@
 /// The states and the order of all changes of one outbox.
 ///
-/// A change belongs to a *lane*. The changes of a lane are sent in the order of their addition, one after
-/// another; lanes are independent of each other.
+/// A change belongs to a *lane*, except a change without a known lane, which is never sent. The changes of a
+/// lane are sent one at a time, in the order of their addition, without the failed and the blocked changes.
+/// Lanes are independent of each other.
 ///
-/// The log calls ``addItem(_:)``, ``setProgress(_:to:)``, ``markUnreadable(_:)``, ``removeItem(_:)`` and
-/// ``beginSession(_:sparesDamage:)`` for records of all processes. The attempt methods concern only attempts
-/// of this process.
+/// The log calls the methods of the section "Records" for records of all processes. ``beginAttempt(_:)`` and
+/// ``endAttempt(_:_:)`` concern only attempts of this process.
 package struct OutboxStateMachine: Sendable, Hashable {
     /// The identity of a change.
     package typealias ID = String
@@ -19,9 +19,9 @@ package struct OutboxStateMachine: Sendable, Hashable {
             case sending
             /// The server refused the change, or no further attempt is permitted.
             case refused
-            /// The change was not sent within its age limit.
+            /// The change reached its age limit before a confirmation.
             case expired
-            /// The outcome of an attempt was lost, and the server does not detect a repetition.
+            /// The outcome of an attempt was lost, and a repetition could apply the change twice.
             case unknown
         }
 
@@ -44,14 +44,14 @@ package struct OutboxStateMachine: Sendable, Hashable {
             self.since = since
         }
 
-        /// Whether the change is sent without a call by the app.
+        /// Whether the change waits or is being sent; otherwise the change has failed.
         package var isPending: Bool { self.status == .waiting || self.status == .sending }
     }
 
     /// A change.
     package struct Item: Sendable, Hashable {
         package let id: ID
-        /// The lane; `nil` for a damaged record, whose lane is unreadable.
+        /// The lane; `nil` if unknown, such as for a damaged record.
         package let lane: String?
         /// The number of the session of the addition.
         ///
@@ -129,7 +129,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     // MARK: - Records
 
-    /// A change was added, by this or another process.
+    /// Adds a change of this or another process.
     ///
     /// - Returns: Whether the change was added; `false` for a known change, or for a change of an earlier
     ///   session.
@@ -156,7 +156,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         self.replace(item)
     }
 
-    /// This version of the library or of the app cannot read the change, and must not send the change.
+    /// Marks a change that this version of the library or of the app cannot read, and must not send.
     package mutating func markUnreadable(_ id: ID) {
         guard var item = self.items[id] else { return }
         item.isReadable = false
@@ -166,7 +166,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     /// Sets the monotonic time in nanoseconds from which the change is not sent.
     package mutating func setExpiry(_ expiry: Int64, of id: ID) { self.items[id]?.expiry = expiry }
 
-    /// Removes a change that was confirmed, discarded or dropped.
+    /// Removes a change.
     ///
     /// - Returns: The removed change; `nil` without such a change.
     @discardableResult
@@ -205,8 +205,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
 
     /// Ends the attempts in the state `sending` that do not run in this process.
     ///
-    /// The caller holds the lease and has read all records, so another process cannot be sending. The
-    /// outcomes of these attempts are lost.
+    /// The caller must hold the lease, so that no other process may be sending, and must have read all
+    /// records. The outcomes of these attempts are lost.
     ///
     /// - Parameter isIdempotent: Whether the server applies a change at most once for each key.
     /// - Returns: The changes with a new state, to be written.
@@ -288,13 +288,13 @@ package struct OutboxStateMachine: Sendable, Hashable {
         /// The attempt was counted, but no request was sent, because of the disk or the lease: the count is
         /// undone.
         case notBegun
-        /// The server applied the change.
+        /// The app's closure returned: the server has the change.
         case confirmed
         /// The server did not process the change, or no request was sent.
         case unsent
         /// The response was lost, or requests another attempt.
         case unclear
-        /// The response was lost, and the server does not detect a repetition.
+        /// The response was lost, and a repetition could apply the change twice.
         case unknown(String)
         /// The server refused the change, or another attempt would fail again.
         case refused(String, mayHaveArrived: Bool)
@@ -356,7 +356,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     ///     have stored its refusal with the former key.
     ///   - since: The wall-clock time, in seconds since 1970.
     ///   - expiry: The monotonic time in nanoseconds from which the change is not sent.
-    /// - Returns: The change, to be written; `nil` for a change that has not failed, or is unreadable.
+    /// - Returns: The change, to be written; `nil` without a readable failed change.
     package mutating func resetForRetry(_ id: ID, key: String, since: Double, expiry: Int64) -> Item? {
         guard var item = self.items[id], item.isReadable, !item.progress.isPending else { return nil }
         if !item.progress.mayHaveArrived { item.progress.key = key }
@@ -383,7 +383,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
     private func firstSendableItem(in lane: String) -> Item? {
         for id in self.lanes[lane] ?? [] {
             guard let item = self.items[id] else { continue }
-            // The order of the lane: no change passes a change that may still be sent.
+            // Later changes wait for the end of an attempt, and for a version of the app that can read the
+            // change.
             guard item.isReadable, !item.isInFlight else { return nil }
             switch item.progress.status {
             case .waiting: if !item.isBlocked { return item }
@@ -394,8 +395,8 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return nil
     }
 
-    /// Whether an attempt of another sender of the lane has no outcome: the other sender may have been
-    /// killed.
+    /// Whether the first pending change of the lane has an attempt of another process, or of an earlier
+    /// launch, without an outcome.
     package func isInterrupted(_ lane: String) -> Bool {
         let first = (self.lanes[lane] ?? []).lazy.compactMap { self.items[$0] }.first(where: \.progress.isPending)
         return first.map { $0.progress.status == .sending && !$0.isInFlight && $0.isReadable } ?? false

@@ -12,16 +12,18 @@ extension MuxOutbox {
             case waiting
             /// An attempt has begun, in this or another process, and has no outcome yet.
             case sending
-            /// The server refused the change, or the policy permits no further attempt; the text describes
-            /// the error. The change is not sent again without ``MuxOutbox/retry(_:)``.
+            /// An attempt failed, and no further attempt follows without ``MuxOutbox/retry(_:)``.
+            ///
+            /// The text describes the error.
             case refused(String)
-            /// The change was not sent within ``MuxOutboxPolicy/maximumAge``.
+            /// The server did not confirm the change within ``MuxOutboxPolicy/maximumAge``.
             case expired
             /// The server may or may not have applied the change; see
             /// ``MuxOutboxPolicy/serverDetectsRepetitions``.
             case unknown
-            /// This version of the app cannot decode the change, or the record is damaged. Later changes of
-            /// the lane wait; a damaged record has no lane. Only ``MuxOutbox/discard(_:)`` has an effect.
+            /// This version of the app cannot read the change, or the record is damaged.
+            ///
+            /// Later changes of the lane, if known, wait. Only ``MuxOutbox/discard(_:)`` has an effect.
             case unreadable
         }
 
@@ -31,10 +33,10 @@ extension MuxOutbox {
         /// The change; `nil` for ``State/unreadable``.
         public let change: Change?
 
-        /// The lane from the `order` closure; `nil` for a damaged record.
+        /// The lane from the `order` closure; `nil` if unknown, such as for a damaged record.
         public let lane: String?
 
-        /// The wall-clock time of ``MuxOutbox/add(_:)``.
+        /// The wall-clock time of ``MuxOutbox/add(_:)``; for a damaged record, the time of the first read.
         public let addedAt: Date
 
         /// The number of attempts so far.
@@ -43,7 +45,7 @@ extension MuxOutbox {
         /// The state.
         public let state: State
 
-        /// Whether the change is not sent without ``MuxOutbox/retry(_:)``; see also ``State/unreadable``.
+        /// Whether the change has failed: the state is neither ``State/waiting`` nor ``State/sending``.
         public var hasFailed: Bool {
             switch self.state {
             case .waiting, .sending: false
@@ -57,17 +59,17 @@ extension MuxOutbox {
         /// The number of the attempt of this change; the first is 1.
         public let number: Int
 
-        /// The idempotency key of the change: a UUID, the same for all attempts, also after a relaunch.
+        /// The idempotency key: a UUID, the same for all attempts until ``MuxOutbox/retry(_:)``, also after a
+        /// relaunch.
         ///
         /// ``MuxOutbox/retry(_:)`` replaces the key if the server cannot have applied the change, because the
-        /// server may have stored its refusal with the former key.
+        /// server may have stored the refusal with the former key.
         public let idempotencyKey: String
 
         /// Whether the server may have applied the change in an earlier attempt.
         ///
-        /// `true` if the response was lost, or had the status 408 or 5xx except 503; if a request failed
-        /// after a redirection that changed the method; if the closure threw a permanent error without a
-        /// status; or if the app ended during the attempt.
+        /// If `false`, each earlier attempt sent no request, or got a refusal of the dependency or a response
+        /// with the status 503 or 4xx.
         public let mayHaveArrived: Bool
     }
 }
