@@ -3,8 +3,8 @@ import MuxKit
 
 /// Reports to followed values that the app has become active, or that the network is available again.
 ///
-/// `MuxPolicy.refetch` determines which values are then fetched. At most six of these fetches, including the
-/// fetches of intervals, run at a time.
+/// `MuxPolicy.refetch` determines which values are then fetched. Of these fetches and the fetches of
+/// intervals, an object of this class runs at most six at a time.
 ///
 /// ```swift
 /// let activity = AppActivity()  // in a test

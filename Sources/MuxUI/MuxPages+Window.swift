@@ -23,7 +23,7 @@ extension MuxPages {
 
         init(earlier: [Cursor?] = []) { self.earlier = earlier }
 
-        /// Whether the server has items after ``items``.
+        /// Whether the server may have items after ``items``: a next page exists.
         public var hasMore: Bool { self.next != nil }
 
         /// Whether pages before ``items`` were removed (``MuxPages``, Limits).

@@ -10,11 +10,12 @@ public import MuxKit
 /// }
 /// ```
 ///
-/// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch shows the same items first.
+/// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch first shows the saved items.
 /// Views use ``observed(loadingDelay:activity:)``.
 ///
 /// **Next page.** Concurrent calls of ``loadMore()`` share one request. The items of the page join the
-/// window, and the age of the window stays. A failed load leaves the window unchanged.
+/// window, and the age of the window stays. After ``MuxPagesError/outdatedCursor``, the visible pages are
+/// loaded again; any other failed request leaves the window unchanged.
 ///
 /// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
 /// step. The visible pages are the pages up to the last of the 30 items that appeared last in each
@@ -153,14 +154,14 @@ where Item.ID: Sendable {
 
     // MARK: - Loading
 
-    /// Loads the next page, and appends its items to the window; without a window, loads the first page.
+    /// Loads the next page, and appends the items to the window; without a window, requests the window.
     ///
     /// The call has no effect after the last page. Above the maximum number of pages, the window can drop the
     /// new page at once, if views show only much earlier pages. A view calls ``ObservedPages/appeared(_:)``
     /// instead.
     ///
-    /// - Throws: The error of the fetch; ``MuxPagesError``; `MuxError.cleared` after a clear or a sign-out
-    ///   during the load; `CancellationError`.
+    /// - Throws: The error of the fetch; ``MuxPagesError``; `MuxError`, such as `MuxError.cleared` after a
+    ///   clear or a sign-out during the load; `CancellationError`.
     public nonisolated(nonsending) func loadMore() async throws {
         let clears = self.window.clearCount
         if try await self.loadWindow(since: clears) { return }
@@ -289,7 +290,7 @@ extension MuxPages where Cursor == Int {
 
     /// Fetches the page from `offset` on, after the item `last`.
     ///
-    /// - Throws: ``MuxPagesError/outdatedCursor`` if `last` is not in the response.
+    /// - Throws: ``MuxPagesError/outdatedCursor`` if `last` is not in the response; the error of `fetch`.
     @concurrent
     private static func page(
         at offset: Int?,

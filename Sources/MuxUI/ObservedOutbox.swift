@@ -29,7 +29,7 @@ public final class ObservedOutbox<Change: Codable & Sendable> {
     /// Makes an object for the changes of `outbox`; starts nothing.
     public init(_ outbox: MuxOutbox<Change>) { self.outbox = outbox }
 
-    /// The changes that wait for `MuxOutbox.retry(_:)` or `MuxOutbox.discard(_:)`.
+    /// The failed changes; see `MuxOutbox.PendingChange.hasFailed`.
     public var failed: [MuxOutbox<Change>.PendingChange] { self.changes.filter(\.hasFailed) }
 
     /// Follows the outbox until the cancellation of the task, such as in `task` of a view.

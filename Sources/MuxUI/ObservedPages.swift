@@ -55,7 +55,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// The items of the loaded pages, in the order of the server; empty before the first page.
     public var items: [Item] { self.window.value?.items ?? [] }
 
-    /// Whether the server has items after ``items``; `false` before the first page.
+    /// Whether the server may have items after ``items``; `false` before the first page.
     public var hasMore: Bool { self.window.value?.hasMore ?? false }
 
     /// Whether the items are stale; `false` without a window.
@@ -64,10 +64,11 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Whether the visible pages are loading, and have been loading for the loading delay.
     public var isLoading: Bool { self.window.isLoading }
 
-    /// The error of the last reload, or else of the last load of the next page; `nil` after a success.
+    /// The error of the last reload or renewal, or else of the last load of the next page; `nil` after a
+    /// success.
     ///
-    /// Errors of reloads and renewals are shown while ``follow()`` or ``reload()`` runs. The end of a session
-    /// is no problem.
+    /// The end of a session is no problem. Without ``follow()`` and ``reload()``, later errors of reloads and
+    /// renewals are not shown.
     public var problem: (any Error)? { self.window.problem ?? self.pageProblem }
 
     /// The error of the last load of the next page; `nil` after a success, and after a later change of the
@@ -89,8 +90,8 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
 
     /// Loads the next page, as for a button at the end of the list.
     ///
-    /// Concurrent calls share one load. A failure becomes ``problem``. The call has no effect before the
-    /// first page.
+    /// Concurrent calls share one load. A failure becomes ``pageProblem``. The call has no effect before the
+    /// first page, and after the last page.
     public func loadMore() async {
         // A load of the page before the window must end first.
         while !self.isLoadingMore, let load = self.load { await load.task.value }
@@ -102,8 +103,9 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     ///
     /// The appearance of one of the last five items of the last page loads the next page. The appearance of
     /// one of the first five items of the first page loads the page before the window, if this page was
-    /// removed (``MuxPages``). During one second after a failed load, the appearance of an item does not
-    /// repeat the load: at the end of the list, show a button that calls ``loadMore()``.
+    /// removed (``MuxPages``). During one second after a failed load, and after a load without a new page,
+    /// the appearance of an item does not repeat the load: at the end of the list, show a button that calls
+    /// ``loadMore()``.
     ///
     /// - Parameter item: An item of ``items``.
     public func appeared(_ item: Item) {

@@ -15,16 +15,16 @@ public import Observation
 /// }
 /// ```
 ///
-/// The object shows the entry in memory at once. While ``follow()`` runs, the object shows every change; all
+/// The object shows the entry in memory at once, and follows the changes while ``follow()`` runs. All
 /// properties change together, and views update once per visible change. An initialiser of a view may make
-/// objects that are never used: an object without ``follow()`` starts and registers nothing.
+/// objects that are never used: an object starts and registers nothing before ``follow()`` or ``reload()``.
 ///
-/// **Renewals.** ``follow()`` requests the value, then renews the value after each refresh, and at the end of
-/// a lifetime above zero, at most once a second. A failed request is repeated when the app becomes active,
-/// and when the network is available again. `MuxPolicy.refetch` can change these rules, and can add an
-/// interval.
+/// **Renewals.** ``follow()`` requests the value, and renews the value after a refresh. At the end of a
+/// lifetime above zero, the value is renewed at most once a second. A failed request is repeated when the app
+/// becomes active, and when the network is available again. `MuxPolicy.refetch` can change these rules,
+/// except the renewal after a refresh, and can add an interval.
 ///
-/// **After a failure** the value stays, and ``problem`` is the error. The end of a session is no problem.
+/// **After a failure** the value stays, and ``problem`` is the error.
 ///
 /// **After a clear or a sign-out** the value is `nil`, also without ``follow()``. A running ``follow()``
 /// sends no request until a refresh or a new value, because the next user may not have signed in: call
@@ -121,7 +121,7 @@ public final class ObservedValue<Value: Sendable> {
 
     // MARK: - Reading
 
-    /// The value, fresh or stale; `nil` before the first value, and after a clear or a sign-out.
+    /// The value, fresh or stale; `nil` without a value, such as after a clear or a sign-out.
     public var value: Value? { self.shown.entry?.value }
 
     /// The entry, with the age at the last change of the state; ``age`` is the current age.
@@ -141,16 +141,15 @@ public final class ObservedValue<Value: Sendable> {
     /// Whether the value is stale; `false` without a value.
     public var isStale: Bool { self.shown.isStale }
 
-    /// Whether a fetch is running, and has been running for the loading delay; `false` without ``follow()``
-    /// and ``reload()``.
+    /// Whether a fetch has been running for the loading delay; `false` without ``follow()`` and ``reload()``.
     public var isLoading: Bool {
         _ = self.changes
         return self.showsLoading
     }
 
-    /// The error of the last fetch, including renewals in the background; `nil` after a value.
+    /// The error of the last request or fetch, including renewals in the background; `nil` after a value.
     ///
-    /// The end of a session is no problem.
+    /// The end of a session is no problem. Without ``follow()`` and ``reload()``, later errors are not shown.
     public var problem: (any Error)? { (self.shown.failure ?? self.requestError)?.unlessEndOfSession }
 
     /// The value, or else the problem, or else whether a fetch is running.
@@ -164,9 +163,9 @@ public final class ObservedValue<Value: Sendable> {
 
     /// Requests the value, and follows its changes until the task is cancelled.
     ///
-    /// A value in memory or on disk is shown at once, even if stale, and a stale value is renewed. Concurrent
-    /// calls share one watcher, so several views may follow one object. Shortly after the return of the last
-    /// call, nothing is registered.
+    /// A value in memory or on disk is shown before the fetch, even if stale, and a stale value is renewed.
+    /// Concurrent calls share one watcher, so several views may follow one object. Shortly after the return
+    /// of the last call of ``follow()`` and ``reload()``, nothing is registered.
     public func follow() async {
         self.mustRequest = self.mustRequest || self.request == nil
         self.beginUse()
@@ -245,7 +244,7 @@ public final class ObservedValue<Value: Sendable> {
     private var needsRequest: Bool {
         if self.mustRequest { return true }
         guard let entry = self.state.entry else { return self.isRefreshed }
-        // A value that was replaced or renewed since has become stale again.
+        // The value was replaced or renewed since the last request, and can be stale again.
         let isOld = self.requested?.replacements != self.state.counts.replacements && entry.timeToLive > .zero
         return entry.isStale && (isOld && self.source.states.refetch.whenStale || self.isRefreshed)
     }

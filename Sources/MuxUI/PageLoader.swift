@@ -32,8 +32,9 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     private struct State: Sendable {
         /// The number of loads of the visible pages.
         var loads: UInt64 = 0
-        /// The cursor of the first page in the window, if the next load must also load the page before the
-        /// window, and the number of clears at this request; otherwise `nil`.
+        /// Set if the next load of the visible pages must begin with the page before the window.
+        ///
+        /// The cursor is of the first page in the window.
         var requiredPage: (cursor: Cursor?, clears: UInt64)?
         var appeared: [ObjectIdentifier: Appeared] = [:]
         /// The window in memory and the number of clears.
@@ -101,7 +102,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         Set(self.appeared(in: object).flatMap(\.ids))
     }
 
-    /// As ``visible(in:)``; also removes the records of items from before the last clear.
+    /// The records for ``visible(in:)``; removes the records from before the last clear.
     private func appeared(in object: ObjectIdentifier? = nil) -> [Appeared] {
         let clears = self.clears
         return self.state.withLock { state in
@@ -115,7 +116,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
 
     // MARK: - Loading
 
-    /// The window with the next page.
+    /// The window with the next page, limited to the maximum number of pages.
     func nextPage(of window: Window, _ revision: UInt64) async throws -> Window {
         guard let next = window.next else { return window }
         var window = window
@@ -128,7 +129,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     ///
     /// - Parameter former: The window in memory or on disk; `nil` without a window.
     /// - Returns: The new window.
-    /// - Throws: The error of a page.
+    /// - Throws: The error of the request of a page; ``MuxPagesError``.
     func visiblePages(of former: Window?) async throws -> Window {
         let (load, wanted) = self.state.withLock { state in
             state.loads += 1
@@ -155,7 +156,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
                 }
                 (start, earlier) = (nil, [])  // the server has no items from the cursor `start` on
             } catch let error as MuxPagesError where error == .repeatedCursor && !earlier.isEmpty {
-                (start, earlier) = (nil, [])  // an item before the window has moved into the window
+                (start, earlier) = (nil, [])  // a page before the window has moved into the window
             } catch let error where error.isOutdatedCursor && attempt < Self.maximumAttempts {
                 attempt += 1
                 // The server no longer accepts the cursor `start`.

@@ -14,8 +14,8 @@ public import SwiftUI
 /// .refreshable { await articles.reload() }
 /// ```
 ///
-/// Without a value, the view shows the progress of the fetch, or the text of the error. For other views, use
-/// ``ObservedValue/phase``.
+/// Without a value, the view shows an activity indicator during a fetch, the text of the error, or nothing.
+/// For other views, use ``ObservedValue/phase``.
 public struct PhaseView<Value: Sendable, Content: View>: View {
     private let observed: ObservedValue<Value>
     private let content: (Value) -> Content
