@@ -4,7 +4,7 @@ import MuxKit
 extension AsyncMedia {
     /// The progress of a download.
     public struct Progress: Sendable, Hashable {
-        /// The number of received bytes on disk.
+        /// The number of received bytes on disk; 0 for a URL with the scheme `file`.
         public var received: Int64
 
         /// The size of the whole file in bytes; `nil` while unknown.

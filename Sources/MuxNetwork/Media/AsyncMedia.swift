@@ -14,14 +14,15 @@ public import MuxKit
 /// ranges (RFC 9110, sections 13.1.5 and 14), and the representation is unchanged; otherwise the download
 /// restarts from zero.
 ///
-/// **Concurrent calls.** At most one download runs for each URL (ignoring the fragment) or each key of the
-/// app, and at most ``AsyncMedia/Limits/parallelDownloads`` downloads run at the same time.
+/// **Concurrent calls.** Concurrent requests for one URL (ignoring the fragment), or for one key of the app,
+/// share a download. An object runs at most ``AsyncMedia/Limits/parallelDownloads`` downloads at the same
+/// time.
 ///
 /// **Cancellation.** A cancelled caller throws `CancellationError` at once. A download without callers stops;
 /// the received part is kept as after a failure.
 ///
-/// **After a failure.** The received part is kept for the next request if it can be resumed. Lost connections
-/// and transient statuses are retried according to the retry policy.
+/// **After a failure.** The received part is kept if a later request can resume the download. Lost
+/// connections and transient statuses are retried according to the retry policy.
 ///
 /// **On disk.** A complete file is named after a hash of the URL, or of a key of the app, with the URL's
 /// extension. The system, or another process with the same folder, may remove files at any time.
@@ -45,10 +46,11 @@ public final actor AsyncMedia {
     /// - Parameters:
     ///   - url: The URL of the file. A URL with the scheme `file` is returned unchanged and unchecked.
     ///   - sha256: The expected SHA-256 of the file, as 64 hexadecimal digits; `nil` without an expectation.
-    ///     A file on disk with a different SHA-256 is removed and fetched once more.
+    ///     A file on disk with a different SHA-256 is removed and fetched once more, unless another request
+    ///     expects that SHA-256.
     /// - Returns: The URL of a complete file.
-    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError`, the error of the repository's store or of the
-    ///   dependency's runner, or `CancellationError`.
+    /// - Throws: ``MediaError``, ``HTTPError``, `MuxError`, the error of the transport, of the repository's
+    ///   store or of the dependency's runner, or `CancellationError`.
     public nonisolated(nonsending) func request(url: URL, sha256: String? = nil) async throws -> URL {
         try await self.core.request(url, sha256: sha256)
     }
@@ -83,7 +85,7 @@ public final actor AsyncMedia {
     /// Stops running prefetches, such as for cells that have scrolled away; requests for the same files
     /// continue.
     ///
-    /// The received part of a file is kept, and a later request resumes the download.
+    /// The received part of a file is kept as after a failure.
     ///
     /// - Parameter urls: The URLs of the files.
     public nonisolated func cancelPrefetch(_ urls: some Sequence<URL>) {
@@ -152,8 +154,8 @@ public final actor AsyncMedia {
 
     /// The counts since the initialisation.
     ///
-    /// A flight that finds the file on disk counts once in `MuxRepository.Statistics/diskHits`; each request
-    /// of the flight also counts as a miss or a join.
+    /// A flight that finds the file on disk counts at most once in `MuxRepository.Statistics/diskHits`; each
+    /// request of the flight also counts as a miss or a join.
     public nonisolated var statistics: MuxRepository.Statistics { self.core.statistics }
 
     // MARK: - Removing
@@ -197,10 +199,10 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, created on demand; no other object may use the folder. `nil` for a folder
-    ///     in the app's caches folder: repositories whose stores have different folders get different
-    ///     folders. All repositories without a store folder get the same folder, so at most one of these
-    ///     repositories may use `nil`.
+    ///   - directory: The folder, created on demand; no other object of the process may use the folder. `nil`
+    ///     for a folder in the app's caches folder: repositories whose stores have different folders get
+    ///     different folders. All repositories without a store folder get the same folder, so at most one of
+    ///     these repositories may use `nil`.
     ///   - transport: Sends the requests.
     ///   - limits: Bounds the use of disk and network.
     ///   - accepts: The media types of acceptable files; `nil` for any type. A response with another type,
@@ -250,10 +252,10 @@ extension AsyncMedia {
     /// ```
     ///
     /// - Parameters:
-    ///   - directory: The folder, created on demand; no other object may use the folder. `nil` for a folder
-    ///     in the app's caches folder: repositories whose stores have different folders get different
-    ///     folders. All repositories without a store folder get the same folder, so at most one of these
-    ///     repositories may use `nil`.
+    ///   - directory: The folder, created on demand; no other object of the process may use the folder. `nil`
+    ///     for a folder in the app's caches folder: repositories whose stores have different folders get
+    ///     different folders. All repositories without a store folder get the same folder, so at most one of
+    ///     these repositories may use `nil`.
     ///   - dependency: Runs every request. After a 401 the runner renews the dependency, once for all
     ///     downloads, which then resume.
     ///   - transport: Sends the requests.

@@ -14,15 +14,15 @@ import MuxKit
 /// The cache is a `MultiplexerMap` that fetches a value by decoding a file. A closure decodes, so the cache
 /// depends on no format and no view framework.
 ///
-/// **Concurrent calls.** At most one decoding runs for each URL, or for each key of the media's `cacheKey`,
-/// on a thread that may block.
+/// **Concurrent calls.** Concurrent requests for one URL, or for one key of the media's `cacheKey`, share a
+/// decoding, which runs on a thread that may block.
 ///
 /// **Cancellation.** A cancelled caller resumes at once. A running decoding completes even without callers,
 /// and its value is kept.
 ///
-/// **After a failure.** If a file cannot be decoded, the file is removed and fetched once more; if the second
-/// decoding fails, the caller gets the decoder's error. A local file (scheme `file`) is neither removed nor
-/// decoded again.
+/// **After a failure.** If a file cannot be decoded, the file is removed, fetched once more and decoded; the
+/// caller gets the error of the second attempt. A local file (scheme `file`) is neither removed nor decoded
+/// again.
 ///
 /// **On disk.** The cache stores no files; its ``AsyncMedia`` stores the files. A sign-out also removes the
 /// values from memory.
@@ -118,8 +118,9 @@ public final actor DecodedMedia<Value: Sendable> {
 
     /// Fetches and decodes files in advance; the fetches have a lower priority than requests.
     ///
-    /// Returns when all values are in memory or have failed. A cancellation of the task stops the prefetch. A
-    /// call of ``AsyncMedia/cancelPrefetch(_:)`` on the media stops a fetch, but not the decoding of a file.
+    /// Returns when each value was loaded, has failed, or is no longer prefetched. A cancellation of the task
+    /// stops the prefetch. A call of ``AsyncMedia/cancelPrefetch(_:)`` on the media stops a fetch, but not
+    /// the decoding of a file.
     ///
     /// - Parameter urls: The URLs of the files.
     public nonisolated func prefetch(_ urls: some Sequence<URL>) async {
@@ -188,6 +189,6 @@ public enum MediaPhase<Value: Sendable>: Sendable {
     case loading
     /// The value is in memory.
     case loaded(Value)
-    /// The value cannot be loaded.
+    /// The load has failed.
     case failed(any Error)
 }

@@ -1,6 +1,6 @@
 /// Decides the steps of a download, from the bytes on disk and the responses.
 ///
-/// A 206 response is appended if the offset equals the number of bytes on disk, and if the strong validator
+/// A 206 response is appended only if the offset equals the number of bytes on disk, and the strong validator
 /// and the total length, where present, match the part on disk (RFC 9110, sections 13.1.5, 14 and 15.3.7). A
 /// 200 or 203 response replaces the part on disk. A 416 response completes the file if the total length
 /// equals the number of bytes on disk. After any other 206 or 416 response to a range request, the next
@@ -54,7 +54,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
 
     // MARK: - Asking
 
-    /// The next request.
+    /// The next step before a response.
     package enum Step: Sendable, Equatable {
         /// All bytes are on disk.
         case finish
@@ -64,7 +64,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
         case ask(from: Int64, ifStill: String)
     }
 
-    /// The next request.
+    /// The next step, from the part on disk.
     package var nextStep: Step {
         guard self.partial.offset > 0, let validator = self.partial.validator else {
             return .askForAll

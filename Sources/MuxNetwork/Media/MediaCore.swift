@@ -204,7 +204,7 @@ final class MediaCore: Sendable {
         defer { self.folder.endUse(name) }
         // A recorded digest would belong to a former file, which was removed or evicted.
         self.engine.withState { $0.verified[name.file] = nil }
-        // A download that restarts after a fence counts as the same fetch.
+        // A download that restarts in the same flight counts as the same fetch.
         if !hasStarted {
             self.engine.withState { $0.statistics.fetches += 1 }
             self.tell(.fetchStarted)

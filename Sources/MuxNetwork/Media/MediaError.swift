@@ -4,8 +4,8 @@ public import MuxKit
 /// The reason of a failed request for a file.
 ///
 /// Transport failures and statuses are ``HTTPError``s; a cancelled caller throws `CancellationError`. A
-/// description contains the method, the host and the path of the URL, without the query, and no path of a
-/// local file.
+/// description may contain the method, the host and the path of the URL, but neither the query nor the path
+/// of a local file.
 ///
 /// ```swift
 /// } catch MediaError.wrongDigest {
@@ -48,15 +48,15 @@ public struct MediaError: Error, Sendable, Equatable {
         /// than ``AsyncMedia/Limits/freeSpaceReserve``.
         case diskFull
 
-        /// The file could not be read or written, or another user owns the file or may write to the file.
+        /// A file or folder could not be read or written, or belongs to another user or another object, or
+        /// another user may write to the file or folder.
         case disk(MuxStoreError)
 
         /// Another process, or another ``AsyncMedia`` with the same folder, is downloading the file.
         case fetchedElsewhere
 
-        /// Another program removed the file or its folder repeatedly during the request.
-        ///
-        /// Also thrown if the app removes the file at the end of the download.
+        /// Another program removed the file or its folder repeatedly during the request, or the app removed
+        /// the file at the end of the download.
         case removed
     }
 
@@ -127,10 +127,10 @@ extension MediaError: ClassifiedError {
 }
 
 extension MediaError: LocalizedError, CustomStringConvertible {
-    /// A sentence for a user.
+    /// The same as ``description``.
     public var errorDescription: String? { self.description }
 
-    /// A sentence for a user, with the method, the host and the path of the request.
+    /// A text for a user, with the method, the host and the path of the request, if known.
     public var description: String { (self.request.map { "\($0) failed. " } ?? "") + self.reason.sentence }
 
     /// Returns the error with a request for its text; an existing request is kept.

@@ -151,9 +151,10 @@ extension MediaFolder {
 extension AsyncMedia {
     /// Bounds on the use of disk, network and time by an ``AsyncMedia``.
     public struct Limits: Sendable, Hashable {
-        /// The maximum total size of all files in bytes, including incomplete downloads.
+        /// The maximum total size of all files in bytes, including the bytes of incomplete downloads.
         ///
-        /// The least recently used files are evicted first. Files in use are kept, even above the limit.
+        /// The least recently used files are evicted first. Files in use are not evicted, even above the
+        /// limit.
         public var maximumBytes: Int64
 
         /// The maximum size of one file in bytes.
@@ -161,8 +162,8 @@ extension AsyncMedia {
 
         /// The minimum size of one file in bytes.
         ///
-        /// The request for a smaller file throws ``MediaError/tooSmall(minimum:)``, because the response is
-        /// probably an error page or a placeholder.
+        /// A smaller file is probably an error page or a placeholder: the request throws
+        /// ``MediaError/tooSmall(minimum:)``.
         public var minimumFileBytes: Int64
 
         /// The minimum free space on the disk in bytes that a download must leave.
@@ -172,7 +173,7 @@ extension AsyncMedia {
         /// ``MediaError/diskFull``.
         public var freeSpaceReserve: Int64
 
-        /// The maximum number of simultaneous downloads; further downloads are queued.
+        /// The maximum number of simultaneous downloads, at least one; further downloads are queued.
         public var parallelDownloads: Int
 
         /// The maximum silence of the server; see ``HTTPTransportConfiguration/timeout``.
