@@ -11,7 +11,7 @@ public import MuxKit
 /// } catch MediaError.wrongDigest {
 ///     report("The file was changed on its way.")
 /// } catch let error as MediaError {
-///     log(error.localizedDescription)  // "GET example.org/film.mp4 failed. The disk is full."
+///     log(error.localizedDescription)  // "GET example.org/film.mp4 failed. The disk has too little free space."
 /// }
 /// ```
 public struct MediaError: Error, Sendable, Equatable {
@@ -168,9 +168,9 @@ extension MediaError.Reason {
         case .wrongType(let type?): "The response is of the unexpected type \(type.essence)."
         case .wrongType(nil): "The response has no valid media type."
         case .wrongDigest: "The digest of the file differs from the expected digest."
-        case .diskFull: "The disk is full."
+        case .diskFull: "The disk has too little free space."
         case .disk(let error): error.errorDescription ?? "The file could not be read or written."
-        case .fetchedElsewhere: "Another process is downloading the file."
+        case .fetchedElsewhere: "Another process or object is downloading the file."
         case .removed: "The file was removed during the request."
         }
     }
