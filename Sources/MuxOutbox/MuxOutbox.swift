@@ -261,7 +261,7 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///
     /// A slow consumer skips to the newest list. The sequence ends when the outbox is deallocated.
     public var states: AsyncStream<[PendingChange]> {
-        let signals = self.core.changes.stream(of: 0)
+        let signals = self.core.listSignals.stream(of: 0)
         let (stream, continuation) = AsyncStream.makeStream(
             of: [PendingChange].self,
             bufferingPolicy: .bufferingNewest(1)

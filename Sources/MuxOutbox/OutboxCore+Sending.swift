@@ -56,7 +56,7 @@ final class OutboxSender: Sendable {
         }
     }
 
-    func run(_ task: Task<Void, Never>) { self.state.withLock { $0.task = task } }
+    func setTask(_ task: Task<Void, Never>) { self.state.withLock { $0.task = task } }
 
     func cancel() { self.state.withLock { $0.task }?.cancel() }
 }
@@ -102,7 +102,7 @@ extension OutboxCore {
                 state.senders[lane] = sender
                 // Outside of the caller's operations: the sender outlives the caller.
                 ReentrantAsyncMutex.outside {
-                    sender.run(self.repository.spawn(name: "mux.outbox") { [self] in await self.sendAll(sender) })
+                    sender.setTask(self.repository.spawn(name: "mux.outbox") { [self] in await self.sendAll(sender) })
                 }
             }
         }
@@ -174,7 +174,7 @@ extension OutboxCore {
             guard case .failed(let error, let attempts) = result else { return .output(true) }
             let isLast = attempts >= max(1, self.policy.retry.maxAttempts)
             let plan = isLast ? RetryProvider.Plan.never : .retry
-            return await self.failedStep(run, after: error, plan, wasUnsent: error.isUnsent)
+            return await self.endFailedStep(run, after: error, plan, wasUnsent: error.isUnsent)
         } catch {
             return await self.stall(run, after: error)
         }
@@ -191,7 +191,7 @@ extension OutboxCore {
         }
         // From 1 to 64 seconds, also with a policy without a delay.
         let delay = Duration.seconds(1 << min(stalls - 1, 6))
-        return await self.failedStep(run, after: error, .after(delay), wasUnsent: true)
+        return await self.endFailedStep(run, after: error, .after(delay), wasUnsent: true)
     }
 
     /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
@@ -202,7 +202,7 @@ extension OutboxCore {
     ///   - plan: The wait before the next attempt.
     ///   - wasUnsent: Whether a connectivity failure means that the device has no connection.
     /// - Returns: The failure with the wait.
-    private func failedStep(
+    private func endFailedStep(
         _ run: Run,
         after error: any Error,
         _ plan: RetryProvider.Plan,

@@ -51,7 +51,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     let overlays = OutboxOverlays<Change>()
     let state = Locked(State())
     /// Sends a signal after each delivery of events; a delivery can contain many changes of the list.
-    let changes = Broadcast<Int, Void>()
+    let listSignals = Broadcast<Int, Void>()
     let lease: LeaseHolder
     let loop: RetryLoop
     let deliver: Deliver
@@ -179,7 +179,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
                     let result = body(log)
                     let session = log.machine.session
                     let startedLanes = log.machine.startLanes(upTo: limit)
-                    self.note(log)
+                    self.queueEvents(of: log)
                     return (result, session, startedLanes, log.machine.senderCount <= waiting)
                 }
             }
@@ -200,7 +200,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.log.withLock { log in
             try? log.readIfPresent()
             if let session { log.drop(before: session) }
-            self.note(log)
+            self.queueEvents(of: log)
         }
         self.deliverEvents()
         _ = ReentrantAsyncMutex.outside {
@@ -330,7 +330,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// Queues the updates of the list for ``deliverEvents()``.
     ///
     /// Called under the lock of the log, so that the queue has the order of the log.
-    private func note(_ log: OutboxLog) {
+    private func queueEvents(of log: OutboxLog) {
         let isOverlaid = !self.overlays.isEmpty
         let events = log.takeEvents().map { event -> Event in
             isOverlaid ? (event, log.machine[event.id], log.contents[event.id]?.payload) : (event, nil, nil)
@@ -361,7 +361,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
             guard !events.isEmpty else { break }
             self.apply(events)
         }
-        self.changes.send((), to: 0)
+        self.listSignals.send((), to: 0)
     }
 
     /// Waits for the end of a running delivery of events, if any; a cancellation has no effect.
@@ -412,7 +412,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.log.withLock { log in
             self.overlays.add(overlay)
             log.queueAllUpdates()
-            self.note(log)
+            self.queueEvents(of: log)
         }
         self.deliverEvents()
     }

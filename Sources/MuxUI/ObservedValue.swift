@@ -58,9 +58,9 @@ public final class ObservedValue<Value: Sendable> {
     @ObservationIgnored private var requestError: (any Error)?
     @ObservationIgnored private var showsLoading = false
     /// The number of running calls of ``follow()``.
-    @ObservationIgnored private var followers = 0
+    @ObservationIgnored private var followCount = 0
     /// The number of running calls of ``follow()`` and ``reload()``.
-    @ObservationIgnored private var users = 0
+    @ObservationIgnored private var useCount = 0
     /// Whether a call of ``follow()`` has not requested the value yet.
     @ObservationIgnored private var mustRequest = false
     /// The counts at the last request.
@@ -92,7 +92,7 @@ public final class ObservedValue<Value: Sendable> {
     /// Called by ``show(_:)`` after each update of ``state``, visible or not.
     @ObservationIgnored var afterChange: (() -> Void)?
     /// The number of visible changes; a view that reads any property observes this number.
-    private var changes: UInt64 = 0
+    private var visibleChangeCount: UInt64 = 0
 
     init(_ source: ObservedSource<Value>, loadingDelay: Duration, activity: AppActivity) {
         self.source = source
@@ -106,11 +106,11 @@ public final class ObservedValue<Value: Sendable> {
 
     /// The state, for a property that a view reads.
     private var shown: MuxState<Value> {
-        _ = self.changes
+        _ = self.visibleChangeCount
         // A clear or a sign-out has an effect at once: before the watcher runs, and without a watcher.
         let state = self.source.current()
         guard state.counts.clears != self.state.counts.clears else { return self.state }
-        if self.users == 0 {
+        if self.useCount == 0 {
             self.replace(by: state)
             self.requestError = nil
         } else if state.counts.replacements == self.state.counts.replacements {
@@ -143,7 +143,7 @@ public final class ObservedValue<Value: Sendable> {
 
     /// Whether a fetch has been running for the loading delay; `false` without ``follow()`` and ``reload()``.
     public var isLoading: Bool {
-        _ = self.changes
+        _ = self.visibleChangeCount
         return self.showsLoading
     }
 
@@ -169,8 +169,8 @@ public final class ObservedValue<Value: Sendable> {
     public func follow() async {
         self.mustRequest = self.mustRequest || self.request == nil
         self.beginUse()
-        self.followers += 1
-        if self.followers == 1 {
+        self.followCount += 1
+        if self.followCount == 1 {
             self.activity.addFollower(self)
             self.startPolling()
         }
@@ -180,8 +180,8 @@ public final class ObservedValue<Value: Sendable> {
         let (never, continuation) = AsyncStream<Never>.makeStream()
         for await _ in never {}
         continuation.finish()
-        self.followers -= 1
-        if self.followers == 0 {
+        self.followCount -= 1
+        if self.followCount == 0 {
             self.activity.removeFollower(self)
             self.stopRequests()
         }
@@ -200,9 +200,9 @@ public final class ObservedValue<Value: Sendable> {
         self.endUse()
     }
 
-    /// The first user registers a consumer; from then on, ``state`` has all counts and failures.
+    /// The first use registers a consumer; from then on, ``state`` has all counts and failures.
     private func beginUse() {
-        if self.users == 0 {
+        if self.useCount == 0 {
             let states = self.source.states.registered()
             self.showCurrent()
             self.outcomeTime = self.stateTime.advanced(by: .zero - (self.state.entry?.age ?? .zero))
@@ -211,24 +211,24 @@ public final class ObservedValue<Value: Sendable> {
                 for await _ in states { await self?.stateChanged() }
             }
         }
-        self.users += 1
+        self.useCount += 1
     }
 
     private func stateChanged() {
-        guard self.users > 0 else { return }
+        guard self.useCount > 0 else { return }
         self.showCurrent()
         self.requestIfNeeded()
     }
 
     private func endUse() {
-        self.users -= 1
-        guard self.users == 0 else { return }
+        self.useCount -= 1
+        guard self.useCount == 0 else { return }
         self.watch?.cancel()
         self.delay?.cancel()
         (self.watch, self.delay) = (nil, nil)
         if self.showsLoading {
             self.showsLoading = false
-            self.changes &+= 1
+            self.visibleChangeCount &+= 1
         }
     }
 
@@ -265,7 +265,7 @@ public final class ObservedValue<Value: Sendable> {
     ///
     /// - Parameter isAdmitted: Whether the activity permits a fetch for an event or an interval.
     private func requestIfNeeded(isAdmitted: Bool = false) {
-        guard self.followers > 0, self.request == nil || self.isRefreshed else { return }
+        guard self.followCount > 0, self.request == nil || self.isRefreshed else { return }
         self.pause?.cancel()
         self.pause = nil
         let mustFetch = self.isFetchDue
@@ -356,7 +356,7 @@ public final class ObservedValue<Value: Sendable> {
         guard counts.replacements == before.replacements else { return }
         let former = self.problem
         self.requestError = self.state.failure == nil ? error : nil
-        if self.state.failure == nil, former != nil || self.problem != nil { self.changes &+= 1 }
+        if self.state.failure == nil, former != nil || self.problem != nil { self.visibleChangeCount &+= 1 }
     }
 
     /// Shows the current state.
@@ -365,14 +365,15 @@ public final class ObservedValue<Value: Sendable> {
         let (former, counts) = (self.state.counts, state.counts)
         if counts.outcomes != former.outcomes { self.outcomeTime = self.source.time.now }
         // An entry that is absent without a removal was evicted, and stays visible. `clears` also counts the
-        // clears of other keys. While this object has users, `replacements` counts the removals of this key.
+        // clears of other keys. While a consumer is registered, `replacements` counts the removals of this
+        // key.
         let isRemoved =
-            counts.clears != former.clears && (self.users == 0 || counts.replacements != former.replacements)
+            counts.clears != former.clears && (self.useCount == 0 || counts.replacements != former.replacements)
         self.isCleared = state.entry == nil && (self.isCleared || isRemoved)
         // Events from before the removal require no request.
         if self.isCleared { (self.mustRepeat, self.repeatsFailure, self.mustFetchAfter) = (false, false, nil) }
         // A response to another caller must not be kept, so the former value is outdated.
-        let isOutdated = self.users > 0 && counts.uncached != former.uncached
+        let isOutdated = self.useCount > 0 && counts.uncached != former.uncached
         guard state.entry == nil, !isRemoved, !isOutdated else { return self.show(state) }
         self.show(state.keepingEntry(of: self.state, for: self.source.time.now.duration(since: self.stateTime)))
     }
@@ -380,7 +381,7 @@ public final class ObservedValue<Value: Sendable> {
     private func show(_ state: MuxState<Value>) {
         let former = self.problem
         let isSameEntry = self.state.entry?.revision == state.entry?.revision
-        let isReplaced = self.users > 0 && self.state.counts.replacements != state.counts.replacements
+        let isReplaced = self.useCount > 0 && self.state.counts.replacements != state.counts.replacements
         if state.failure != nil || !isSameEntry || isReplaced { self.requestError = nil }
         // A fresh value that becomes stale later is a reason for a renewal.
         if state.entry?.isStale == false { self.requested?.replacements = .max }
@@ -390,7 +391,7 @@ public final class ObservedValue<Value: Sendable> {
         isVisible = isVisible || problem != nil && self.state.failureNumber != state.failureNumber
         isVisible = isVisible || !isSameEntry && !areEqual(self.state.entry?.value, state.entry?.value)
         self.replace(by: state)
-        if isVisible { self.changes &+= 1 }
+        if isVisible { self.visibleChangeCount &+= 1 }
         self.afterChange?()
     }
 
@@ -408,7 +409,7 @@ public final class ObservedValue<Value: Sendable> {
                 @MainActor [weak self, loadingDelay, time = self.source.time] in
                 guard (try? await time.sleep(for: loadingDelay)) != nil, let self, !Task.isCancelled else { return }
                 self.showsLoading = true
-                self.changes &+= 1
+                self.visibleChangeCount &+= 1
             }
         }
         return former != self.showsLoading

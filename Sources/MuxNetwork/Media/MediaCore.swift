@@ -431,7 +431,7 @@ extension MediaCore: SessionParticipant {
     func removeTraces() async throws {
         let opening = self.engine.withState { $0.opening }
         let folder = self.folder
-        try await BlockingWork.run { try folder.end(opening: opening) }
+        try await BlockingWork.run { try folder.removeEndedSession(opening: opening) }
     }
 }
 

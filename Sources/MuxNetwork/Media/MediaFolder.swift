@@ -117,7 +117,7 @@ final class MediaFolder: Sendable {
     ///
     /// - Parameter opening: The opening number of the next session.
     /// - Throws: The reason for files that were not removed.
-    func end(opening: UInt64) throws {
+    func removeEndedSession(opening: UInt64) throws {
         try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
             _ = try self.folder.isPresent(self.fileSystem)
