@@ -92,7 +92,6 @@ extension OutboxCore {
         init(_ sender: OutboxSender) { self.sender = sender }
     }
 
-    /// Starts the senders of lanes.
     func start(_ lanes: [String]) {
         for lane in lanes {
             let sender = OutboxSender(lane)
@@ -314,7 +313,6 @@ extension OutboxCore {
 
     // MARK: - One attempt
 
-    /// The result of an attempt.
     private enum AttemptResult {
         /// The change has ended or failed, or must not be sent.
         case ended

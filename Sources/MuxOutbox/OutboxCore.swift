@@ -21,7 +21,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         /// The number of failures without a connection, of all lanes, since the last attempt that may have
         /// reached a server.
         var offlineFailures = 0
-        /// The senders of the lanes.
+        /// The senders, by lane.
         var senders: [String: OutboxSender] = [:]
         /// The tenure of the lease in which the interrupted attempts were last resolved; `nil` before.
         var tenure: UInt64?
@@ -60,7 +60,6 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     private let log: Locked<OutboxLog>
     /// Serialises the operations on the log.
     private let mutex = AsyncMutex()
-    /// Returns the lane of a change.
     private let laneOfChange: @Sendable (Change) throws -> String
 
     var repository: MuxRepository { self.repositoryChoice.repository }

@@ -24,7 +24,6 @@ package final class OutboxLog {
     package typealias ID = OutboxStateMachine.ID
     package typealias Progress = OutboxStateMachine.Progress
 
-    /// The content of a change.
     package struct Content: Sendable {
         /// The change as JSON; `nil` if the `add` record is missing, damaged or of a later version.
         package var payload: Data?
@@ -51,7 +50,6 @@ package final class OutboxLog {
     static let singleReadLimit: Int64 = 1 << 26
     private static let fileName = "changes.jsonl"
 
-    /// The limits of the changes on disk.
     let policy: MuxOutboxPolicy
     let folder: StoreFolder
     let fileSystem: CheckedFileSystem

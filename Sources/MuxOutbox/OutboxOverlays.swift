@@ -34,7 +34,6 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     private struct State {
         /// Each returns the target of a change; `nil` if the overlay does not concern the change.
         var overlays: [@Sendable (Change) -> Target?] = []
-        /// The displayed changes.
         var shown: [ID: Shown] = [:]
         /// The holds, by ``Target/id``.
         var holds: [AnyHashable: MuxRepository.Change] = [:]

@@ -26,7 +26,6 @@ package struct OutboxStateMachine: Sendable, Hashable {
         }
 
         package var status = Status.waiting
-        /// The number of attempts.
         package var attempts = 0
         /// The number of attempts before the last request of the app for further attempts.
         package var formerAttempts = 0
@@ -283,7 +282,6 @@ package struct OutboxStateMachine: Sendable, Hashable {
         return item
     }
 
-    /// The outcome of an attempt.
     package enum Outcome: Sendable, Hashable {
         /// The attempt was counted, but no request was sent, because of the disk or the lease: the count is
         /// undone.

@@ -5,7 +5,6 @@ public import MuxKit
 struct ObservedSource<Value: Sendable>: Sendable {
     let states: MuxStates<Value>
     let repository: MuxRepository
-    /// The outcome of a request.
     enum Outcome: Sendable {
         /// A value; with the entry only if memory has evicted the entry and nothing was cleared.
         case value(MuxEntry<Value>?)

@@ -359,7 +359,6 @@ public final class ObservedValue<Value: Sendable> {
         if self.state.failure == nil, former != nil || self.problem != nil { self.visibleChangeCount &+= 1 }
     }
 
-    /// Shows the current state.
     private func showCurrent() {
         let state = self.source.current()
         let (former, counts) = (self.state.counts, state.counts)

@@ -9,7 +9,6 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
 
     /// A request of a page; equal requests share a flight.
     private struct PageRequest: Hashable, Sendable {
-        /// The reason of the request.
         enum Load: Hashable, Sendable {
             /// A load of the visible pages, by the number of the load.
             case visiblePages(UInt64)

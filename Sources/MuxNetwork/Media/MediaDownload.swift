@@ -12,7 +12,6 @@ struct MediaDownload: Sendable {
     let folder: MediaFolder
     let accepts: [HTTPMediaType]?
     let exchange: Exchange
-    /// Retries failed attempts.
     let retryLoop: RetryLoop
     /// Receives the progress, or `nil` for no progress; returns whether the flight is current.
     let updateProgress: @Sendable (DownloadStateMachine.Partial?) -> Bool

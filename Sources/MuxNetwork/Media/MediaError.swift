@@ -11,7 +11,8 @@ public import MuxKit
 /// } catch MediaError.wrongDigest {
 ///     report("The file was changed on its way.")
 /// } catch let error as MediaError {
-///     log(error.localizedDescription)  // "GET example.org/film.mp4 failed. The disk has too little free space."
+///     // "GET example.org/film.mp4 failed. The disk has too little free space."
+///     log(error.localizedDescription)
 /// }
 /// ```
 public struct MediaError: Error, Sendable, Equatable {
@@ -142,7 +143,6 @@ extension MediaError: LocalizedError, CustomStringConvertible {
         return error
     }
 
-    /// Maps an error of the file system.
     init(_ error: MuxStoreError) {
         switch error {
         case .fileSystem(_, code: POSIXFileSystem.noSpace), .fileSystem(_, code: POSIXFileSystem.overQuota):

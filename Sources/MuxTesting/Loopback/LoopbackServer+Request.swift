@@ -84,7 +84,6 @@ struct ConnectionOptions: Sendable {
 
 /// A parser of requests, for the subset of HTTP/1.1 used in tests.
 package struct LoopbackRequestParser: Sendable {
-    /// The next step of the connection.
     package enum Step: Sendable {
         /// More bytes are needed.
         case needsMore

@@ -113,7 +113,6 @@ package enum Socket {
         return (descriptor, bound)
     }
 
-    /// Makes a configured socket.
     package static func open(_ address: Loopback) throws(LoopbackServer.Failure) -> Int32 {
         let descriptor = socket(address == .ipv4 ? AF_INET : AF_INET6, Self.stream, 0)
         guard descriptor >= 0 else { throw .cannotListen(code: errno) }
@@ -274,7 +273,6 @@ package enum Socket {
         setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
     }
 
-    /// Closes the descriptors.
     package static func close(_ descriptors: Int32...) {
         for descriptor in descriptors { systemClose(descriptor) }
     }
