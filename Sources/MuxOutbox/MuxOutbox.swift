@@ -229,9 +229,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// Reads the changes of earlier launches, shows the changes in the overlays, and begins to send.
     ///
     /// Call this method in the initialiser of the app, so that values in memory and from disk are shown with
-    /// the changes. Without this call, the first call of ``add(_:)``, ``pending``,
-    /// ``states``, ``retry(_:)`` or ``discard(_:)`` reads the changes and begins to send. Further calls are
-    /// harmless. After a failed read, a later call of the outbox reads the changes.
+    /// the changes. Without this call, the first call of ``add(_:)``, ``pending``, ``states``, ``retry(_:)``
+    /// or ``discard(_:)`` reads the changes and begins to send. Further calls are harmless. After a failed
+    /// read, a later call of the outbox reads the changes.
     ///
     /// - Complexity: O(*n*) in the number of changes; blocks the caller during the read of the file, and
     ///   while another operation of this or another process uses the file.

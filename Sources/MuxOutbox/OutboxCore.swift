@@ -306,7 +306,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
-    /// Runs `body`; if the file is unusable, only for a change in memory.
+    /// Runs `body`. If the file is unusable, `body` runs only if the change is in memory.
     ///
     /// - Throws: The error of the file, or of `body`.
     private func updateEvenWithoutFile(

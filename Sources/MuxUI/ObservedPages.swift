@@ -61,7 +61,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// Whether the items are stale; `false` without a window.
     public var isStale: Bool { self.window.isStale }
 
-    /// Whether the visible pages are loading, and have been loading for the loading delay.
+    /// Whether a load of the visible pages has been running for the loading delay.
     public var isLoading: Bool { self.window.isLoading }
 
     /// The error of the last reload or renewal, or else of the last load of the next page; `nil` after a

@@ -24,10 +24,10 @@ public import MuxKit
 /// **After a failure.** The received part is kept if a later request can resume the download. Lost
 /// connections and transient statuses are retried according to the retry policy.
 ///
-/// **On disk.** A complete file is named after a hash of the URL, or of a key of the app, with the URL's
-/// extension. The system, or another process with the same folder, may remove files at any time.
-/// ``withFile(url:_:)`` prevents this object from evicting a file in use. The next request recreates a
-/// removed folder.
+/// **On disk.** A complete file is named after a hash of the URL, or of a key of the app, and has the URL's
+/// extension if short and alphanumeric. The system, or another process with the same folder, may remove files
+/// at any time. ``withFile(url:_:)`` prevents this object from evicting a file in use. The next request
+/// recreates a removed folder.
 ///
 /// **At sign-out.** `MuxRepository/clearAll()` ends waiting requests with `MuxError/sessionEnded` and removes
 /// all files, complete or not. An ``AsyncMedia`` with a dependency belongs to the dependency's repository.

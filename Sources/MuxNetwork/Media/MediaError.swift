@@ -1,7 +1,7 @@
 public import Foundation
 public import MuxKit
 
-/// The reason of a failed request for a file.
+/// The error of a failed request for a file.
 ///
 /// Transport failures and statuses are ``HTTPError``s; a cancelled caller throws `CancellationError`. A
 /// description may contain the method, the host and the path of the URL, but neither the query nor the path
