@@ -306,7 +306,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         }
     }
 
-    /// Runs `body`. If the file is unusable, `body` runs only if the change is in memory.
+    /// Runs `body`.
+    ///
+    /// If the file is unusable, `body` runs only if the change is in memory.
     ///
     /// - Throws: The error of the file, or of `body`.
     private func updateEvenWithoutFile(
