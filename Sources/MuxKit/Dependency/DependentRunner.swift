@@ -94,11 +94,10 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
         )
     }
 
-    /// Makes a runner with an update that returns the dependency: `DependentRunner { try await api.token()
-    /// }`.
+    /// Makes a runner with an update that returns the dependency.
     ///
-    /// The update runs in a task of the runner. A thrown ``BadDependencyError`` means
-    /// ``UpdateResult/updateFailed``.
+    /// For example, `DependentRunner { try await api.token() }`. The update runs in a task of the runner. A
+    /// thrown ``BadDependencyError`` means ``UpdateResult/updateFailed``.
     ///
     /// - Parameters:
     ///   - value: The initial dependency; `nil` if absent.

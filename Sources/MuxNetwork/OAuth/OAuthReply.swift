@@ -366,8 +366,9 @@ struct OAuthFailure: Sendable {
         return index + 2
     }
 
-    /// Whether a word such as `invalid` before `refresh token` describes the token, as in `invalid or missing
-    /// refresh token`.
+    /// Whether a word such as `invalid` before `refresh token` describes the token.
+    ///
+    /// For example, in `invalid or missing refresh token`.
     private static func isBad(before words: ArraySlice<String>, then next: ArraySlice<String>) -> Bool {
         guard !(next.first.map { self.otherSubjects.contains($0) } ?? false) else { return false }
         let near = words.suffix(3)
@@ -376,8 +377,9 @@ struct OAuthFailure: Sendable {
             && !self.negations.contains(near[..<index].last ?? "")
     }
 
-    /// Whether words after `refresh token` call the token bad, as in `refresh token that was passed is not
-    /// valid`.
+    /// Whether words after `refresh token` call the token bad.
+    ///
+    /// For example, in `refresh token that was passed is not valid`.
     private static func isBad(after words: ArraySlice<String>) -> Bool {
         let near = Array(words.prefix(10).prefix { !self.otherSubjects.contains($0) })
         for (index, word) in near.enumerated() {

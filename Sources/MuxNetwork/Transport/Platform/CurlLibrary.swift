@@ -115,8 +115,8 @@ extension HTTPError {
         headLimit: Int?
     ) {
         let error = CurlError(result, library)
-        // If a kept connection ends, libcurl sends the request again on a new connection. A failure of the new
-        // connection does not prove that the server has not processed the first sending.
+        // If a kept connection ends, libcurl sends the request again on a new connection. A failure of the
+        // new connection does not prove that the server has not processed the first sending.
         func beforeSending(_ failure: TransportFailure) -> HTTPError {
             .transport((sendings ?? 0) > 0 ? .closedWithoutResponse(error) : failure)
         }
