@@ -70,9 +70,9 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// The pauses after failed updates.
     private var pauses = UpdatePauses()
 
-    package init(_ value: Dependency?, renewal: EarlyRenewal? = nil) {
+    package init(_ value: Dependency?, parentEpoch: UInt64 = 0, renewal: EarlyRenewal? = nil) {
         guard let value else { return }
-        _ = self.setValue(value, parentEpoch: 0, renewal: renewal)
+        _ = self.setValue(value, parentEpoch: parentEpoch, renewal: renewal)
     }
 
     // MARK: - Reading
@@ -477,7 +477,7 @@ extension DependencyStateMachine {
         /// The parent's epoch to which this value belongs: the value is invalid if the parent's
         /// ``RunnerEpochs/leastValidEpochForChildren`` is greater.
         ///
-        /// 0 without a parent, and for an initial value.
+        /// 0 without a parent.
         @usableFromInline package let parentEpoch: UInt64
         /// The session of the value.
         package let session: UInt64

@@ -115,7 +115,9 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
             leeway: policy.leeway,
             at: time.now
         )
-        let state = RunnerState(Machine(value, renewal: renewal), self.epochs)
+        // As for ``set(_:)``, the value belongs to the parent's present value.
+        let machine = Machine(value, parentEpoch: parent?.leastValidEpochForChildren ?? 0, renewal: renewal)
+        let state = RunnerState(machine, self.epochs)
         self.engine = FlightEngine(state, options, time: time, spawn: spawn)
         self.engineState = self.engine.engineState
         guard let update else { return }

@@ -379,6 +379,16 @@ struct RunnerFeatureTests {
         #expect(top.value == nil)
     }
 
+    @Test func `B07 a preset value belongs to the preset value of the parent`() async throws {
+        let parent = DependentRunner<Int>(1)
+        let child = DependentRunner<Int>(dependingOn: parent, 5) { parent, _ in .updatedDependency(parent * 10) }
+        #expect(child.value == 5)
+        #expect(try await child.run { .output($0) } == 5)
+        parent.set(2)
+        #expect(child.value == nil)
+        #expect(try await child.run { .output($0) } == 20)
+    }
+
     @Test func `B09 an error of the child passes through and the parent is not renewed`() async throws {
         let signIns = Locked(0)
         let top = DependentRunner<Int> { _ in .updatedDependency(signIns.next()) }
