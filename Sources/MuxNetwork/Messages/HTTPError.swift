@@ -205,8 +205,18 @@ extension HTTPError.TransportFailure: UnsentError {
     }
 }
 
-/// The failure of a later request, after a redirection that changed the method: the server has processed the
-/// first request.
+extension HTTPError {
+    /// The error of a later sending, although the server may have processed an earlier sending: the error
+    /// does not count as the error of an unsent request, which the client or an outbox would repeat.
+    var afterEarlierSending: HTTPError {
+        self.isUnsent ? .unreachable(LaterRequestError(underlying: self)) : self
+    }
+}
+
+/// The failure of a later sending: the server may have processed an earlier sending.
+///
+/// The earlier sending is a request before a redirection that changed the method, or the same request on a
+/// connection that ended.
 struct LaterRequestError: WrappingError, UnsentError, LocalizedError {
     let underlying: any Error
 
@@ -360,8 +370,9 @@ extension HTTPError {
         /// Any other failure, such as an error type of a custom transport (see ``HTTPTransport``), or a retry
         /// budget that permits no attempt.
         ///
-        /// Also the failure of a transport of this library to send the next request after a redirection that
-        /// changed the method: the server has processed the first request.
+        /// Also the failure of a transport of this library to send a further request, although the server may
+        /// have processed an earlier request: after a redirection that changed the method, and after the end
+        /// of a kept connection.
         case unreachable(any Error)
 
         /// The server was silent for this time, without any activity on the connection.

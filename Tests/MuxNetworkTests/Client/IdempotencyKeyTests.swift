@@ -134,11 +134,13 @@ struct IdempotencyKeyTests {
     }
 
     /// A server that reads the second request on a kept connection, and ends before the response.
-    @Test(arguments: ["POST", "PUT"], [false, true])
+    @Test(arguments: [("POST", "body"), ("PUT", "body"), ("DELETE", "")], [false, true])
     func `OB-02 a request may have arrived if its kept connection ends and no other is possible`(
-        method: String,
+        request: (method: String, body: String),
         isURLSession: Bool
     ) async throws {
+        // A session on Linux counts only bytes of bodies.
+        guard !isURLSession || !request.body.isEmpty else { return }
         let running = Locked<RawServer?>(nil)
         let server = RawServer { connection in
             _ = try connection.readRequest()
@@ -154,9 +156,11 @@ struct IdempotencyKeyTests {
         _ = try await transport.send(HTTPCall(url: url))
 
         let error = await #expect(throws: HTTPError.self) {
-            try await transport.send(HTTPCall(method: method, url: url, body: .data(Data("body".utf8))))
+            let body: HTTPCall.Body? = request.body.isEmpty ? nil : .data(Data(request.body.utf8))
+            _ = try await transport.send(HTTPCall(method: request.method, url: url, body: body))
         }
         #expect(error?.isUnsentRequest == false)
+        #expect(error?.isConnectivityFailure == true)
         #expect(server.requests.count == 2)
         running.withLock { $0 = nil }
         await server.stop()

@@ -158,7 +158,7 @@ struct HandshakeTests {
                 result,
                 library,
                 detail: detail,
-                sendings: result == 55 ? 0 : nil,
+                isUnsent: result == 55,
                 connectStatus: 0,
                 headLimit: nil
             )
@@ -169,24 +169,6 @@ struct HandshakeTests {
             #expect(error.isConnectivityFailure != isSecurity, "\(result) \(detail)")
             if case .insecureConnection = error { #expect(isSecurity) } else { #expect(!isSecurity) }
             #expect(failure.isUnsentRequest == true || result != 55)
-        }
-    }
-
-    @Test(arguments: [5, 6, 7, 28, 35, 51, 60, 97] as [CInt])
-    func `OB-02 a failed connection after a first sending does not prove that the request is unsent`(result: CInt)
-        throws
-    {
-        let library = try #require(CurlLibrary.system)
-        for (sendings, isUnsent) in [(nil, true), (0, true), (1, false)] as [(Int?, Bool)] {
-            let failure = HTTPError(
-                result,
-                library,
-                detail: "",
-                sendings: sendings,
-                connectStatus: 0,
-                headLimit: nil
-            )
-            #expect(failure.isUnsentRequest == isUnsent, "\(String(describing: sendings))")
         }
     }
 }

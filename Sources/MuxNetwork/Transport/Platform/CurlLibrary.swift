@@ -103,43 +103,38 @@ extension HTTPError {
     ///   - result: The `CURLcode`, not 0.
     ///   - library: The library.
     ///   - detail: libcurl's text for this failure, possibly with the name of a TLS alert; may be empty.
-    ///   - sendings: The number of times that libcurl has begun to send the request; `nil` if unknown.
+    ///   - isUnsent: Whether libcurl has certainly not begun to send the request.
     ///   - connectStatus: The status of the proxy's response to CONNECT; 0 without a response.
     ///   - headLimit: The limit of the head, if only a part of the head has arrived; otherwise `nil`.
     package init(
         _ result: CInt,
         _ library: CurlLibrary,
         detail: String,
-        sendings: Int?,
+        isUnsent: Bool,
         connectStatus: Int,
         headLimit: Int?
     ) {
         let error = CurlError(result, library)
-        // If a kept connection ends, libcurl sends the request again on a new connection. A failure of the
-        // new connection does not prove that the server has not processed the first sending.
-        func beforeSending(_ failure: TransportFailure) -> HTTPError {
-            .transport((sendings ?? 0) > 0 ? .closedWithoutResponse(error) : failure)
-        }
         switch result {
         case 56 where connectStatus != 0 && !(200...299).contains(connectStatus):
-            self = beforeSending(.notConnected(error))
+            self = .transport(.notConnected(error))
         case 3: self = .invalidURL
-        case 5, 6: self = beforeSending(.notResolved(error))
+        case 5, 6: self = .transport(.notResolved(error))
         // 28: the time-out for the connection; no other time-out of libcurl is set. 97: a failed handshake
         // with a proxy.
-        case 7, 28, 97: self = beforeSending(.notConnected(error))
+        case 7, 28, 97: self = .transport(.notConnected(error))
         // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
         // certificate, the value is a failure, too.
-        case 35 where !Self.isPermanentTLSFailure(detail): self = beforeSending(.notConnected(error))
+        case 35 where !Self.isPermanentTLSFailure(detail): self = .transport(.notConnected(error))
         // In TLS 1.3 the server verifies the client's certificate after the handshake.
         case 55 where Self.isPermanentTLSFailure(detail), 56 where Self.isPermanentTLSFailure(detail):
             self = .transport(.insecureConnection(error))
         // TLS errors: handshake, engine, certificates of either side, ciphers, certificate revocation lists.
         case 35, 51, 53, 54, 58, 59, 60, 66, 77, 80, 82, 83, 90, 91, 98:
-            self = beforeSending(.insecureConnection(error))
+            self = .transport(.insecureConnection(error))
         // A truncated body; a failure of HTTP/2 or HTTP/3; no response; a failure to send, receive or rewind.
         case 16, 18, 52, 55, 56, 65, 92, 95:
-            self = .transport(sendings == 0 ? .notConnected(error) : .closedWithoutResponse(error))
+            self = .transport(isUnsent ? .notConnected(error) : .closedWithoutResponse(error))
         // 43: the first header field begins with a space or a tab.
         case 1, 8, 43: self = .notHTTP
         // libcurl has a separate limit for the length of one line.

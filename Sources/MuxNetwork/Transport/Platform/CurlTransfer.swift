@@ -108,17 +108,27 @@ final class CurlTransfer {
             exchange.end(with: hasHead ? nil : HTTPError.emptyReply(self.library), trailers: self.head.trailers)
         } else {
             let isPartOfHead = self.head.hasBegun && !exchange.isHeadReceived
-            exchange.end(
-                with: HTTPError(
-                    result,
-                    self.library,
-                    detail: String(cString: self.errorText),
-                    sendings: self.countsSendings ? self.sendings : nil,
-                    connectStatus: mux_easy_connect_status(self.library.table, self.easy),
-                    headLimit: isPartOfHead ? self.order.options.maximumHeadSize : nil
-                )
+            let error = HTTPError(
+                result,
+                self.library,
+                detail: String(cString: self.errorText),
+                isUnsent: self.countsSendings && self.sendings == 0,
+                connectStatus: mux_easy_connect_status(self.library.table, self.easy),
+                headLimit: isPartOfHead ? self.order.options.maximumHeadSize : nil
             )
+            exchange.end(with: self.mayHaveArrived ? error.afterEarlierSending : error)
         }
+    }
+
+    /// Whether the server may have processed an earlier sending of the request, although the last sending, or
+    /// the connection for a further sending, has failed.
+    ///
+    /// libcurl sends a request again if a kept connection ends. A request that is not repeatable is sent
+    /// again only if the server has refused the request; of a repeatable request, only the last sending is
+    /// known to be refused.
+    private var mayHaveArrived: Bool {
+        let isRefused = self.isRefused && (self.sendings == 1 || !self.order.call.call.isRepeatable)
+        return self.sendings > 0 && !isRefused
     }
 
     // MARK: - Options

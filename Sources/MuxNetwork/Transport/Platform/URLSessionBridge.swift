@@ -206,7 +206,12 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             if exchange.receive(head: refusal) { exchange.end(with: nil) }
         } else {
             let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
-            exchange.end(with: ownEnd ? nil : error.map { HTTPError(loading: $0, hasSent: task.countOfBytesSent > 0) })
+            // The session sends some requests again after a kept connection has ended.
+            let hasSentBody = task.countOfBytesSent > 0
+            let failure = error.map {
+                hasSentBody ? HTTPError(loading: $0).afterEarlierSending : HTTPError(loading: $0)
+            }
+            exchange.end(with: ownEnd ? nil : failure)
         }
         exchange.flush()
     }
@@ -267,23 +272,14 @@ private final class URLSessionProducer: HTTPProducer {
 
 extension HTTPError {
     /// Maps an error of the URL loading system.
-    ///
-    /// - Parameters:
-    ///   - error: The error.
-    ///   - hasSent: Whether the session has sent a part of the body. A failed connection then does not prove
-    ///     that the request is unsent: the session sends some requests again after a kept connection has
-    ///     ended.
-    package init(loading error: any Error, hasSent: Bool = false) {
-        func beforeSending(_ failure: TransportFailure) -> HTTPError {
-            .transport(hasSent ? .closedWithoutResponse(error) : failure)
-        }
+    package init(loading error: any Error) {
         switch (error as? URLError)?.code {
-        case .cannotFindHost?, .dnsLookupFailed?: self = beforeSending(.notResolved(error))
+        case .cannotFindHost?, .dnsLookupFailed?: self = .transport(.notResolved(error))
         case .cannotConnectToHost?, .notConnectedToInternet?, .internationalRoamingOff?, .callIsActive?,
             .dataNotAllowed?:
-            self = beforeSending(.notConnected(error))
+            self = .transport(.notConnected(error))
         case .secureConnectionFailed? where !Self.isPermanentTLSFailure(error):
-            self = beforeSending(.notConnected(error))
+            self = .transport(.notConnected(error))
         case .secureConnectionFailed?, .serverCertificateHasBadDate?, .serverCertificateUntrusted?,
             .serverCertificateHasUnknownRoot?, .serverCertificateNotYetValid?, .clientCertificateRejected?,
             .clientCertificateRequired?, .appTransportSecurityRequiresSecureConnection?:

@@ -19,6 +19,8 @@ import FoundationNetworking
 ///   cannot be read.
 /// - IPv6 literals cannot be reached.
 /// - A slow sink stops the responses to all calls of the transport.
+/// - A request without a body counts as unsent if its kept connection ends, and the session cannot connect
+///   again: an outbox may apply the change twice.
 /// - A server can crash the process with trailers or with a truncated head (Swift 6.3.1,
 ///   swift-corelibs-foundation#5285).
 ///
