@@ -22,8 +22,10 @@ package struct DownloadStateMachine: Sendable, Equatable {
         }
     }
 
-    /// The current part of the file on disk.
+    /// The current part of the file on disk; empty before the first ``beginAttempt(with:)``.
     package private(set) var partial = Partial()
+    /// Whether an attempt has begun, so that ``partial`` is known.
+    package private(set) var hasBegun = false
     /// The maximum size of a file in bytes.
     private let limit: Int64
     /// Whether the body of the current response may be appended.
@@ -47,6 +49,7 @@ package struct DownloadStateMachine: Sendable, Equatable {
             partial.offset > 0 && partial.validator != nil && partial.offset <= partial.total ?? .max
             && partial.total ?? 0 <= self.limit
         self.partial = isUsable ? partial : Partial()
+        self.hasBegun = true
         self.isReceiving = false
         self.largestOffset = max(self.largestOffset, self.partial.offset)
         self.gained = 0

@@ -13,7 +13,7 @@ struct MediaDownload: Sendable {
     let accepts: [HTTPMediaType]?
     let exchange: Exchange
     let retryLoop: RetryLoop
-    /// Receives the progress, or `nil` for no progress; returns whether the flight is current.
+    /// Records the progress, if any; returns whether the flight is current.
     let updateProgress: @Sendable (DownloadStateMachine.Partial?) -> Bool
     /// Returns the digests that requests of the flight expect, including cancelled requests.
     let digests: @Sendable () -> Set<String>
@@ -21,9 +21,10 @@ struct MediaDownload: Sendable {
     /// Receives the digest of the verified file.
     let recordDigest: @Sendable (String) -> Void
 
-    /// The minimum number of new bytes on disk for another attempt without a pause.
+    /// The minimum number of new bytes on disk for another attempt without a pause after an interruption.
     ///
-    /// Without a minimum, a server that sends few bytes and closes each connection would get many requests.
+    /// Without a minimum, a server that sends few bytes and closes each connection would get many requests. A
+    /// complete response with a part of the file is no interruption: the next request follows at once.
     private static let minimumGain: Int64 = 4096
 
     /// Downloads the file, with retries.
@@ -33,7 +34,8 @@ struct MediaDownload: Sendable {
             return try await self.retryLoop.run { _ in .output(try await self.performAttempts(&machine)) }
         } catch {
             let failure = (error as? RetryError)?.lastError ?? error
-            await self.removeUselessPart(after: failure, machine.partial)
+            // Before the first attempt, nothing is known about the part on disk.
+            if machine.hasBegun { await self.removeUselessPart(after: failure, machine.partial) }
             throw (failure as? HTTPError)?.naming(Self.request(self.url())) ?? failure
         }
     }
@@ -72,8 +74,8 @@ struct MediaDownload: Sendable {
         let result = await Result<_, any Error> { try await self.attempt(&machine, file, partial) }
             // A `CancellationError` without a cancellation of this task is a failure of the transport.
             .mapError { Task.isCancelled ? $0 : $0.ofUncancelledWork }
-        // Unlocks explicitly: a thread may release the last reference only after the next attempt has
-        // started.
+        // Unlocks explicitly. Otherwise the lock would end with the last reference to `file`, which another
+        // thread may release only after the next attempt has tried to lock the file.
         await BlockingWork.run { self.folder.unlock(file) }
         return try result.get()
     }

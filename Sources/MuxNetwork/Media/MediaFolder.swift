@@ -9,9 +9,9 @@ import MuxKit
 /// sign-out (a fence) has invalidated the download, so a removed file does not reappear.
 ///
 /// **On disk.** The folder `media` contains the files, and the file `session` contains the epoch of the
-/// session. Folders with the prefix `removed-` are being removed. A folder whose name contains a digest also
-/// has a file `owner` with the full name of the folder. The system may remove any file or folder at any time:
-/// the methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the
+/// session. Folders with the prefix `removed-` are being removed. The file `owner` contains the texts from
+/// which the name of the folder was made (``OwnedName``). The system may remove any file or folder at any
+/// time: the methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the
 /// folder.
 final class MediaFolder: Sendable {
     /// Returns whether the caller's work is still valid, without a fence since its start; called under the
@@ -81,9 +81,9 @@ final class MediaFolder: Sendable {
     /// Opens the folder for the session of `epoch`; removes the files of any other session.
     ///
     /// - Parameters:
-    ///   - epoch: The epoch of the session.
-    ///   - opening: The opening number of the session. If the folder is already open with this number, the
-    ///     method does nothing.
+    ///   - epoch: The epoch, which identifies the session on disk, also after a relaunch.
+    ///   - opening: The opening number, which identifies the session in this process. If the folder is
+    ///     already open with this number, the method only removes moved files.
     ///   - anew: Whether to open the folder even if the folder is already open with this number, because
     ///     another program removed a file or folder.
     ///   - check: Returns whether the caller's work is still valid, without a fence since its start.
@@ -94,6 +94,7 @@ final class MediaFolder: Sendable {
             guard disk.opening != opening || anew else { return }
             try self.folder.claim(self.fileSystem)
             try? self.fileSystem.setStoreAttributes(self.root)
+            try? self.session.removeLeftovers()
             let content = try self.session.read()
             let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
             if session?.epoch != epoch || session?.mux != 1 {
@@ -108,9 +109,8 @@ final class MediaFolder: Sendable {
             disk.used = try self.entries().reduce(0) { $0 + $1.status.size }
             (disk.opening, disk.epoch) = (opening, epoch)
         }
-        // Outside the lock: no other method reads these files.
+        // Outside the lock: no method uses the moved files.
         try? self.removeMovedAway()
-        try? self.session.removeLeftovers()
     }
 
     /// Removes the files of an ended session, unless the folder is already open for the next session.
@@ -120,6 +120,7 @@ final class MediaFolder: Sendable {
     func removeEndedSession(opening: UInt64) throws {
         try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
+            // Throws if the folder belongs to another name: the files of the folder must stay.
             _ = try self.folder.isPresent(self.fileSystem)
             disk.opening = nil
             disk.used = 0
@@ -356,7 +357,7 @@ final class MediaFolder: Sendable {
 /// than 12 characters, or with other characters than ASCII letters and digits, is omitted. The hash ignores
 /// the URL's fragment. If the app provides a key, the hash depends on the key instead of the URL.
 package struct MediaName: Sendable {
-    /// The URL for the download.
+    /// The URL of the request that made the name; a download uses the newest URL of all its requests.
     let url: URL
     /// The name of the complete file.
     package let file: String

@@ -86,6 +86,46 @@ struct MediaAcceptanceTests {
         }
     }
 
+    @Test func `WR-09 a download that its host's circuit refuses keeps the part of an earlier download`() async throws {
+        let file = LoopbackServer.File(size: 300_000)
+        let count = Locked(0)
+        let world = try MediaWorld(
+            file,
+            answer: { request in
+                let number = count.withLock { count in
+                    count += 1
+                    return count
+                }
+                return switch number {
+                case 1: file.response(to: request, fault: .cut(after: 100_000))
+                case 2: .text("expired", status: 403)
+                case 3: .text("overloaded", status: 500)
+                default: file.response(to: request)
+                }
+            }
+        )
+        let budget = RetryBudget(RetryBudget.Limits(failuresToOpen: 1, pause: .seconds(1_000)), clock: world.clock)
+        try await world.run { (world) async throws in
+            let media = AsyncMedia(
+                directory: world.folder,
+                retry: .immediate(maxAttempts: 1),
+                budget: budget,
+                durability: .relaxed,
+                repository: world.repository
+            )
+            for url in [world.url, world.url(1)] {
+                await #expect(throws: HTTPError.self) { try await media.request(url: url) }
+            }
+            await #expect(throws: (any Error).self) { try await media.request(url: world.url) }
+            #expect(count.withLock(\.self) == 3, "the circuit is closed")
+            #expect(world.partialSize == 100_000)
+
+            world.clock.advance(by: .seconds(1_000))
+            #expect(try Data(contentsOf: await media.request(url: world.url)) == file.content)
+            #expect(file.starts == [0, 100_000])
+        }
+    }
+
     @Test(arguments: [(99, true), (99, false), (0, true), (0, false), (100, true), (100, false)])
     func `WR-09 a response that is too small is a typed error and no file`(size: Int, isAnnounced: Bool) async throws {
         let world = try MediaWorld(LoopbackServer.File(size: Int64(size)), faults: isAnnounced ? [] : [.unannounced])
