@@ -51,7 +51,8 @@ struct mux_curl {
     int (*openssl_get_shutdown)(const void *);
     void (*openssl_get_protocol)(const void *, const unsigned char **, unsigned *);
     size_t (*gnutls_pending)(void *);
-    // Whether libcurl accepts certificates in memory, and then sends requests without them.
+    // Whether libcurl may accept certificates in memory, and then send requests without them: libcurl with GnuTLS, NSS
+    // and Rustls does.
     int ignores_blobs;
 };
 
@@ -99,7 +100,10 @@ mux_curl *mux_curl_open(const char *name) {
     const char *(*version)(void);
     *(void **)&version = dlsym(library, "curl_version");
     // Of several TLS libraries, all names except the used one begin with a parenthesis.
-    curl->ignores_blobs = version && (strstr(version(), " GnuTLS/") || strstr(version(), " NSS/"));
+    static const char *const libraries[] = {" OpenSSL/", " LibreSSL/", " BoringSSL", " AWS-LC/", " quictls/"};
+    curl->ignores_blobs = version != NULL;
+    for (size_t i = 0; version && i < sizeof libraries / sizeof *libraries; i++)
+        if (strstr(version(), libraries[i])) curl->ignores_blobs = 0;
     // Exit handlers run in reverse order of registration: this handler runs before OpenSSL's, which global_init has
     // registered.
     static pthread_once_t once = PTHREAD_ONCE_INIT;
