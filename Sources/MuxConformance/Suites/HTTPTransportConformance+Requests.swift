@@ -20,7 +20,7 @@ extension HTTPTransportConformance {
                 let body = server.requests.first?.body ?? []
                 try self.expect(
                     body == Array(call.body?.data ?? Data()),
-                    "the server got \(body.count) bytes with \(method)"
+                    "the server got a wrong body of \(body.count) bytes with \(method)"
                 )
                 try self.expect(
                     reply.headers["X-Method"] == method,
@@ -77,7 +77,7 @@ extension HTTPTransportConformance {
 
     /// A body without repeated pieces, so that lost and reordered pieces change the body.
     private static func bytes(_ count: Int) -> Data {
-        Data((0..<count).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) })
+        Data((0..<count).map { UInt8(truncatingIfNeeded: (UInt64($0) &* 2_654_435_761) >> 13) })
     }
 
     static func largeBodies(_ transport: any HTTPTransport) async throws {
@@ -336,7 +336,7 @@ extension HTTPTransportConformance {
 
     static func addresses(_ transport: any HTTPTransport) async throws {
         let script = self.responding { self.text(200, "", $0.values(of: "Host").joined(separator: "|")) }
-        // On a machine without the address, the rule is kept.
+        // On a machine without the address `::1`, the rule passes without a check.
         guard let probe = try? Socket.listen(on: .ipv6, port: 0, buffers: nil) else { return }
         Socket.close(probe.descriptor)
         try await self.serving(on: .ipv6, script) { _, url in

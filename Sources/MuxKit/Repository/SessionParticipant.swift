@@ -232,7 +232,9 @@ struct WeakParticipants: Sendable {
     private var places: [Place] = []
     private var vacantCount = 0
     /// The numbers of the participants of each `cacheKey`, ascending; may include deallocated participants.
-    private var domains: [ExactKey<String>: [UInt64]] = [:]
+    ///
+    /// Cache keys are compared byte for byte.
+    private var domains: [[UInt8]: [UInt64]] = [:]
     /// The number of places for participants without `detachesItself`.
     private var purgeableCount = 0
     /// The value of ``purgeableCount`` at which the places of deallocated participants are removed.
@@ -260,13 +262,13 @@ struct WeakParticipants: Sendable {
         )
         if !place.detachesItself { self.purgeableCount += 1 }
         self.places.append(place)
-        guard let domain = domain.map(ExactKey.init) else { return insertion }
+        guard let domain = domain.map({ Array($0.utf8) }) else { return insertion }
         // Removed from the dictionary during the change, to avoid a copy of the array.
         var orders = self.domains.removeValue(forKey: domain) ?? []
         while let last = orders.last {
             if let other = self.place(of: last).flatMap({ self.places[$0].participant }) {
                 insertion.retained.append(other)
-                insertion.sharesDomain = other.domain.map(ExactKey.init) == domain
+                insertion.sharesDomain = other.domain.map({ Array($0.utf8) }) == domain
             }
             guard !insertion.sharesDomain else { break }
             orders.removeLast()
@@ -288,7 +290,7 @@ struct WeakParticipants: Sendable {
             self.places = self.places.filter { !$0.isVacant }
             self.vacantCount = 0
         }
-        guard let domain = domain.map(ExactKey.init), var orders = self.domains.removeValue(forKey: domain) else {
+        guard let domain = domain.map({ Array($0.utf8) }), var orders = self.domains.removeValue(forKey: domain) else {
             return
         }
         let index = orders.firstIndex(after: order - 1)
@@ -326,7 +328,9 @@ struct WeakParticipants: Sendable {
 
     /// The living participants with this `cacheKey`.
     func living(in domain: String) -> [any SessionParticipant] {
-        (self.domains[ExactKey(domain)] ?? []).compactMap { self.place(of: $0).flatMap { self.places[$0].participant } }
+        (self.domains[Array(domain.utf8)] ?? []).compactMap {
+            self.place(of: $0).flatMap { self.places[$0].participant }
+        }
     }
 
     /// The number of places and `cacheKey`s without a living participant that should have been removed.

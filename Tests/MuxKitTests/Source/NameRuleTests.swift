@@ -67,6 +67,8 @@ struct NameRuleTests {
             ],
             "removeAll": ["MemoryCache", "MemoryStore", "SealedStore", "JournalStore"],
             "discard": ["MuxOutbox"],
+            // The method of HTTP.
+            "delete": ["HTTPClient"],
             "removeEverything": ["MemoryStore", "SealedStore", "JournalStore"],
             // The last two: the grant of RFC 6749, section 6.
             "refresh": [

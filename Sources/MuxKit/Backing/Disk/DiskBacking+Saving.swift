@@ -130,7 +130,7 @@ extension DiskBacking {
         let time = Duration.sum(max(entry.timeToLive, .zero), staleTime)
         // An entry with a validator stays for 30 more days, because the server can revalidate the value.
         let usable = entry.validator == nil ? time : .sum(time, .seconds(30 * 24 * 60 * 60))
-        return usable < .seconds(1 << 32) ? usable : nil
+        return usable < .seconds(Int64(1) << 32) ? usable : nil
     }
 
     /// Removes `entry` from memory, so that the next request reads the newer value on disk.
