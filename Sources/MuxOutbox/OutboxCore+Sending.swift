@@ -179,10 +179,10 @@ extension OutboxCore {
         }
     }
 
-    /// Returns a failure that counts as no attempt, or the failure of an attempt of a removed change, with
-    /// the wait before the next step.
+    /// Ends a step whose failure counts as no attempt.
     ///
-    /// A failure before the request, such as of the disk, the lease or the token, counts as no attempt.
+    /// The request did not begin, because of the disk, the lease or the token, or the change was removed in
+    /// the meantime. Returns the failure with the wait before the next step.
     private func stall(_ run: Run, after error: any Error) async -> RetryResult<Bool> {
         let stalls = run.state.withLock { state in
             state.stalls += 1
@@ -199,7 +199,8 @@ extension OutboxCore {
     ///   - run: The run of the sender.
     ///   - error: The failure.
     ///   - plan: The wait before the next attempt.
-    ///   - wasUnsent: Whether a connectivity failure means that the device has no connection.
+    ///   - wasUnsent: Whether the request certainly did not reach the server: then a connectivity failure
+    ///     counts as a missing connection.
     /// - Returns: The failure with the wait.
     private func endFailedStep(
         _ run: Run,
@@ -431,7 +432,8 @@ extension OutboxCore {
         return begun
     }
 
-    /// The outcome of an attempt that threw `error`, with a flag for a token that the server refused.
+    /// The outcome of an attempt that threw `error`; `isTokenRefused` tells whether the server refused the
+    /// token of the last request.
     private func outcome(of error: any Error, isTokenRefused: Bool) -> OutboxStateMachine.Outcome {
         guard !isTokenRefused else { return .unsent }
         let isSafe = self.policy.serverDetectsRepetitions

@@ -335,7 +335,7 @@ struct OutboxOverlayTests {
 
         outbox.start()
 
-        // The list raises the number of the repository; a lower number ends the repository's session in memory.
+        // The list raises the number of the repository; a lower number other than 0 also ends its session.
         #expect(await outbox.list == ["a1 waiting", "a2 waiting"])
         // A response during an attempt is not kept.
         await later.waitForRest(outbox)

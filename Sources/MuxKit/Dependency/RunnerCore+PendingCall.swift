@@ -21,8 +21,8 @@ extension RunnerCore {
             self.state = state
         }
 
-        /// Resumes the call with the dependency, an error or the lead of an update; or lets the call wait for
-        /// an update.
+        /// Resumes the call with the dependency, an error, or the task to run the update itself (only with
+        /// ``leads``); or lets the call wait for an update.
         @inlinable
         @inline(never)
         func arrive(_ waiter: FlightWaiter) {

@@ -10,8 +10,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     ///
     /// Only a refusal of the current dependency counts. An acceptance of a newer dependency by any task
     /// clears the count: the dependency was valid, and a later refusal is due to the age of the dependency.
-    /// Without regard to acceptances, refusals of one call request at most ten times as many updates as this
-    /// maximum.
+    /// Even if acceptances clear the count, the refusals of one call request at most ten times this maximum
+    /// of updates.
     public var maximumUpdatesPerCall: Int
 
     /// The retries of a throwing update; `nil`, the default, for no retry.
@@ -43,7 +43,7 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// the runner keeps the late dependency.
     ///
     /// An ``OAuthDependentRunner`` limits refreshes, but not sign-ins. While a timed-out refresh continues,
-    /// the runner sends no other refresh of the same tokens, unless the app has set the tokens again.
+    /// the runner sends no other refresh of the same tokens.
     public var updateTimeout: Duration?
 
     /// The time after a failed or timed-out update in which calls that need an update throw the update's
@@ -132,6 +132,7 @@ extension RunnerPolicy {
             do {
                 return try await update()
             } catch {
+                // A `CancellationError` of the update alone must not end the retry as a cancellation.
                 throw Task.isCancelled ? error : error.ofUncancelledWork
             }
         }

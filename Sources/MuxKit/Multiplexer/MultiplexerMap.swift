@@ -216,8 +216,8 @@ public final actor MultiplexerMap<Key: Hashable & Sendable, Value: Sendable> {
 
     /// Replaces the cached value if the cache still has `entry`, as for an optimistic update or its reversal.
     ///
-    /// While the value has changes (``change(key:_:)``), `entry` must be the server's entry, without the
-    /// changes.
+    /// While the value has changes (``change(key:_:)``), `entry` must be from before the changes; otherwise
+    /// the result is `false`.
     ///
     /// - Parameters:
     ///   - value: The new value.

@@ -15,7 +15,8 @@
 /// A refresh renews the access token with the refresh token. A sign-in obtains the refresh token.
 ///
 /// **Concurrent calls.** All tasks that report a bad token at the same time share one refresh, or one
-/// sign-in, and continue with the new token. The refreshes of a runner use a refresh token one after another.
+/// sign-in, and continue with the new token. A runner never sends one refresh token in two refreshes at the
+/// same time.
 ///
 /// **Cancellation.** A cancelled caller that waits for a token throws `CancellationError` at once; refreshes
 /// and sign-ins continue.
@@ -32,7 +33,8 @@
 /// kept and renewed in memory. Until the problem is solved, the runner reports the problem once, as
 /// ``MuxEvent/Kind/storageFailed``. If the store or the lease cannot be written, a stored refresh token is
 /// not sent to a server that is known to rotate refresh tokens: the loss of the successor would end the
-/// session.
+/// session. If the successor of a stored refresh token cannot be stored, calls that need the new access token
+/// throw ``RunnerError/tokensNotStored(underlying:)`` until a save succeeds.
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
 /// store. A rotated refresh token is stored before any caller gets the new access token. For a failure of the
@@ -69,7 +71,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
     ///     the store, if the store has a lease, as a ``ProtectedFileTokenStore`` has.
     ///   - repository: The repository of the tokens' session.
-    ///   - policy: The limits of each of the two layers; by default one update per call.
+    ///   - policy: The limits of the refreshes, and separately of the sign-ins; by default one of each kind
+    ///     per call.
     ///   - refreshAccess: Makes an access token with a refresh token. Throws a ``BadDependencyError`` if the
     ///     server refuses the refresh token (`invalid_grant`, RFC 6749, section 5.2), and any other error if
     ///     another attempt may succeed.
@@ -108,7 +111,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     ///   - lease: Prevents simultaneous renewals by processes that share the store; `nil` for the lease of
     ///     the store.
     ///   - repository: The repository of the tokens' session.
-    ///   - policy: The limits of each of the two layers; by default one update per call.
+    ///   - policy: The limits of the refreshes, and separately of the sign-ins; by default one of each kind
+    ///     per call.
     ///   - refreshAccess: Makes an access token with a refresh token.
     ///   - signIn: Asks the user to sign in, and returns the tokens of a new session.
     public init(
@@ -183,10 +187,11 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
 
     /// Whether a session exists: tokens in memory or in the store, not refused by the server.
     ///
-    /// Sends no request and starts no sign-in. Unless the status is known from memory, the store is read: the
-    /// status includes sign-ins and sign-outs of other processes. An expired access token does not matter,
-    /// because the refresh token may renew the access token. Only the server can decide whether the tokens
-    /// are valid: ``OAuthStatus/signedIn`` means that the server has not refused the tokens yet.
+    /// Sends no request and starts no sign-in. With a lease, the store is read even if tokens are in memory,
+    /// so the status includes sign-ins and sign-outs of other processes. Without a lease, tokens in memory
+    /// decide. With a refresh token, an expired access token does not matter, because the refresh token may
+    /// renew the access token. Only the server can decide whether the tokens are valid:
+    /// ``OAuthStatus/signedIn`` means that the server has not refused the tokens yet.
     public nonisolated var status: OAuthStatus {
         get async { await self.session.status() }
     }
@@ -200,10 +205,10 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// ```
     public nonisolated var statuses: OAuthStatus.Changes { self.session.statuses }
 
-    /// A new stream of the access token's events after this access, for one listener; ends when the runner is
-    /// released.
+    /// A new stream of the events of the access token, for one listener; ends when the runner is released.
     ///
-    /// The stream buffers the newest 256 events for a slow listener.
+    /// The stream begins with the first event after the read of this property. The stream buffers the newest
+    /// 256 events for a slow listener.
     public nonisolated var events: AsyncStream<RunnerEvent> { self.session.lower.watchers.stream }
 
     /// Replaces the tokens with tokens from outside the runner, and stores the new tokens.
@@ -258,8 +263,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// reports a bad token: a late report starts no sign-in. The result of a running refresh is dropped. The
     /// next call signs in. A refused sign-out, such as by an outbox, has no effect.
     ///
-    /// - Returns: The failures. Unless the sign-out was refused, the session has ended, and data of the
-    ///   session that remains on disk is never read again.
+    /// - Returns: The failures. Unless the sign-out was refused, the session has ended in this process, which
+    ///   never reads the remaining data again. See ``MuxRepository/clearAll()`` for later launches.
     @discardableResult
     public nonisolated(nonsending) func signOut() async -> MuxRepository.ClearReport {
         await self.repository.clearAll()

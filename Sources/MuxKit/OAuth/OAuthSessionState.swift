@@ -31,7 +31,7 @@ package struct OAuthSessionState: Sendable {
     /// The revision of the grant with an access token that arrived after the time-out of the callers, and
     /// that no later call has examined yet.
     package var lateTokenRevision: UInt64?
-    /// The greatest session epoch in a record of the store or of a sign-out.
+    /// The greatest session epoch found in the token store, or begun by a sign-out of this runner.
     package private(set) var greatestSession: UInt64 = 0
     /// The reported problems without a solution yet, also from earlier sessions.
     private var reportedProblems: Set<OAuthProblem> = []
@@ -110,10 +110,10 @@ package enum OAuthProblem: Sendable, Hashable {
     /// A description of the problem and its effect, for a log.
     package var sentence: String {
         switch self {
-        case .session: "The folder of the repository cannot be used. Tokens are still used."
+        case .session: "The store of the repository cannot be used. Tokens are still used."
         case .storing: "Tokens cannot be stored. The tokens in memory may be lost at the end of the process."
         case .lease:
-            "The folder of the tokens is not writable. Tokens are renewed without a lease, unless the session could be lost."
+            "The lease of the tokens cannot be written. Tokens are renewed without a lease, unless the session could be lost."
         case .damaged: "The stored tokens are damaged and cannot be used. A sign-in replaces the tokens."
         }
     }

@@ -32,9 +32,9 @@ extension MuxRepository {
     /// have ended.
     private nonisolated func loadPromptly(_ name: MuxStoreKey) -> PromptLoad? {
         guard let found = self.promptStore?.loadPromptly(name) else { return nil }
-        let isPresent = self.knownEpoch == found.sessionEpoch
-        if isPresent { self.watchSession() }
-        return isPresent && found.entry?.sessionEpoch ?? found.sessionEpoch == found.sessionEpoch ? found : nil
+        let isCurrentSession = self.knownEpoch == found.sessionEpoch
+        if isCurrentSession { self.watchSession() }
+        return isCurrentSession && found.entry?.sessionEpoch ?? found.sessionEpoch == found.sessionEpoch ? found : nil
     }
 
     /// Ends the session in this process if another process has signed out.
@@ -119,7 +119,7 @@ extension MuxRepository {
     /// Whether `epoch`, just read from the store, is the epoch of this process's session; ends the session if
     /// `epoch` is later.
     nonisolated func verifySession(_ epoch: UInt64) async -> Bool {
-        let (isPresent, isLater) = self.registry.withLock { registry in
+        let (isCurrentSession, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
             let known = registry.sessionEpoch ?? epoch
             registry.sessionEpoch = known
@@ -131,8 +131,8 @@ extension MuxRepository {
             // call.
             self.endedElsewhere(in: epoch)
         }
-        if isPresent { self.watchSession() }
-        return isPresent
+        if isCurrentSession { self.watchSession() }
+        return isCurrentSession
     }
 
     /// Ends the session in this process, because the store is in session `epoch`.
@@ -157,6 +157,8 @@ extension MuxRepository {
             guard task == nil else { return }
             task = ReentrantAsyncMutex.outside {
                 self.spawn(name: "mux.session") { [weak self] in
+                    // While a sign-out is owed, `verifySession` does not raise the known epoch, so the watch
+                    // would return at once again.
                     var seen: UInt64 = 0
                     while let known = self?.registry.withLock({ $0.sessionEpoch }),
                         let epoch = try? await watch(max(known, seen)), epoch > max(known, seen)
@@ -194,7 +196,7 @@ extension MuxRepository {
         return max(settled, epoch)
     }
 
-    /// Ends the session in memory; in the lane.
+    /// Ends the session in memory; in the lane, with the exception in ``verifySession(_:)``.
     ///
     /// The order is: all participants are cleared, `publish` changes the registry, waiting callers are
     /// resumed. So a resumed caller finds no value of the session in any participant.
@@ -309,22 +311,26 @@ extension MuxRepository {
     /// 6. Values that arrived during these steps are removed.
     /// 7. All entries of a shared store are invalidated on all machines.
     ///
-    /// If the process ends after step 2, the next process reads no data of the old session.
+    /// If the process ends after step 2, the next process reads no data of the old session from disk. Entries
+    /// in a shared store stay valid until step 7.
     ///
     /// The sign-out includes every living multiplexer and runner of the repository, registered or not, and
     /// even if initialised or used during the sign-out. A sign-in that begins after step 3 belongs to the
     /// next session, and its tokens stay.
     ///
-    /// An outbox of `MuxOutbox` with unsent changes drops the changes, or refuses the sign-out before step 1.
+    /// An outbox of `MuxOutbox` drops its changes. If the policy of the outbox requires, the outbox instead
+    /// refuses the sign-out before step 1: if any change is left, also a failed change, or if its file cannot
+    /// be read.
     ///
     /// Another process with the same folder detects the sign-out at the latest at its next access to the
     /// disk. Such an access is a save, or a request without a value in memory. See <doc:SeveralProcesses>.
     ///
-    /// - Returns: The failures. Apart from a refusal, the failures can be ignored: this process does not read
-    ///   the remaining entries. The next save completes a failed rise of the epoch, and a failed removal of
-    ///   the entries; the client of the shared store repeats the invalidation. A save does not remove tokens
-    ///   and files: remaining tokens stay at most until other tokens are stored. Remaining files stay at most
-    ///   until their folder is opened in the next session.
+    /// - Returns: The failures. Apart from a refusal, the failures have no effect in this process, which does
+    ///   not read the remaining entries. A later launch can read remaining entries and tokens only if the
+    ///   epoch could not be raised. The next save completes a failed rise of the epoch, and a failed removal
+    ///   of the entries; the client of the shared store repeats the invalidation. A save does not remove
+    ///   tokens and files: remaining tokens stay at most until other tokens are stored. Remaining files stay
+    ///   at most until their folder is opened in the next session.
     /// - Complexity: O(*n*) in the number of values in memory; a few file-system calls for the entries on
     ///   disk, in any number.
     @discardableResult

@@ -3,7 +3,8 @@
 /// For each host, retries are limited to a share of the first attempts: 1,000 simultaneous failures with
 /// three attempts each do not become 3,000 requests. After consecutive failures a circuit breaker opens:
 /// requests, except probes, are refused with ``RetryError/Reason/hostDown``, until the host responds to any
-/// request.
+/// request. A transient error, such as a time-out or the status 503, is a failure. A success, and a permanent
+/// error with a status or about the token, is a response.
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 public final class RetryBudget: Sendable {

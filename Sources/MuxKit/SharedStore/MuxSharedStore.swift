@@ -73,8 +73,8 @@ public protocol MuxSharedStore: Sendable {
     ///     payload confirms the stored entry with the same digest, as the status 304 of a server does.
     ///   - ticket: The claim.
     /// - Returns: Whether the entry is stored. `false` if the claim had ended, because the value may be older
-    ///   than an invalidation. Also `false` for an entry without a payload if the stored entry has another
-    ///   digest. The store then ends the claim and changes nothing else.
+    ///   than an invalidation. Also `false` for an entry without a payload if the store has no entry, or an
+    ///   entry with another digest. The store then ends the claim and changes nothing else.
     /// - Throws: The failure; the entry may be stored.
     func put(_ entry: MuxShared.Entry, with ticket: MuxShared.Ticket) async throws -> Bool
 
@@ -235,8 +235,8 @@ public enum MuxShared: Sendable {
         /// The caller fetches, and then puts the entry or gives up the claim. The entry here is not fresh
         /// enough, but may be used during the fetch.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
-        /// Another claim is valid, for at most this duration. A caller that waits repeats the claim after a
-        /// reported ``MuxShared/Change`` of the entry, or after the duration, but at most after the
+        /// Another claim is valid, for at most this duration. A caller that waits repeats the claim at the
+        /// first of a reported ``MuxShared/Change`` of the entry, the end of the duration, and the end of one
         /// ``MuxShared/Policy/budget``. The entry here is not fresh enough.
         case taken(for: Duration, MuxShared.Entry?)
     }

@@ -115,8 +115,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let lifetime = Duration(lifetimeOf: token, at: self.repository.wallTime())
             let renewal = EarlyRenewal(lifetime: lifetime, isNew: isNew, leeway: self.leeway, at: now)
             guard let lifetime, let renewal else {
-                // The end of the token is unknown: after the time to live, the token must not be used. A
-                // token without an end of the time to live needs no limits, and limits would take memory.
+                // The end of the token is unknown: after the time to live, the token must not be used. With
+                // an unlimited time to live, no limits are necessary; limits would take memory.
                 guard self.policy.timeToLive < .longest else { return Fetched(grant) }
                 return Fetched(grant, staleWhileRevalidate: .zero, staleIfError: .zero)
             }

@@ -10,7 +10,7 @@ struct CallSession: Sendable {
     /// session.
     @TaskLocal static var current: CallSession?
 
-    /// The repository of the account.
+    /// The repository whose session this is; see ``isOfAccount`` for credentials.
     let repository: MuxRepository
     /// Whether calls may contain credentials of an account: the account's sign-out must then remove the
     /// responses.

@@ -24,7 +24,8 @@ package import MuxKit
 ///
 /// **Tasks of the closure.** The closure sends the request unchanged, once, and passes the response to the
 /// sink while the response arrives. Redirections, cookies, cached responses and retries of the client must be
-/// switched off. The closure applies the options for connections:
+/// switched off. The transport does not decode content codings: if the client decodes, the closure passes on
+/// `Content-Encoding` or no `Content-Length`. The closure applies the options for connections:
 /// ``HTTPTransportConfiguration/connectionsPerHost`` and ``HTTPTransportConfiguration/usesProxies``.
 ///
 /// **Errors.** An error type of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as
@@ -107,7 +108,7 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
             state.hasRoom = true
             return state.waiting
         }
-        for call in waiting { call.resume() }
+        for continuation in waiting { continuation.resume() }
     }
 
     func stop() {
@@ -116,13 +117,13 @@ private final class ExchangeProducer: HTTPProducer, HTTPSink {
     }
 
     private func waitForRoom() async {
-        await withCheckedContinuation { call in
+        await withCheckedContinuation { continuation in
             let hasRoom = self.state.withLock { state in
                 defer { state.hasRoom = false }
-                if !state.hasRoom { state.waiting.append(call) }
+                if !state.hasRoom { state.waiting.append(continuation) }
                 return state.hasRoom
             }
-            if hasRoom { call.resume() }
+            if hasRoom { continuation.resume() }
         }
     }
 
@@ -174,8 +175,8 @@ private struct WatchedBody: AsyncSequence, Sendable {
             do {
                 return try await self.base.next(isolation: actor)
             } catch {
-                // Not a failure: a client that needs no further piece may cancel the task that reads the
-                // body.
+                // After a cancellation of this task, the error is no failure: a client that needs no further
+                // piece may cancel the task that reads the body.
                 if !Task.isCancelled {
                     let isCancelled = error is CancellationError
                     self.exchange.abandon(isCancelled ? error : HTTPError.preparation(.encoding(error)))

@@ -27,8 +27,8 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     /// Makes empty queues; a limit below 1 counts as 1.
     package init(limit: Int) { self.limit = max(1, limit) }
 
-    /// The numbers of hosts, of calls, and of places in the queues, including vacated places.
-    package var counts: (hosts: Int, calls: Int, places: Int) {
+    /// The numbers of hosts, of calls, and of slots in the queues, including vacated slots.
+    package var counts: (hosts: Int, calls: Int, slots: Int) {
         (self.queues.count, self.places.count, self.queues.values.reduce(0) { $0 + $1.waiting.placeCount })
     }
 

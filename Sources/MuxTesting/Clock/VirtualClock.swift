@@ -162,5 +162,5 @@ public final class VirtualClock: Clock, Sendable {
 }
 
 extension VirtualClock: Inspectable {
-    package func faults() async -> [String] { self.sleeperCount > 0 ? ["\(self.sleeperCount) timers are left"] : [] }
+    package func faults() async -> [String] { self.sleeperCount > 0 ? ["\(self.sleeperCount) calls still sleep"] : [] }
 }

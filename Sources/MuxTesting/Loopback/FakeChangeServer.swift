@@ -56,7 +56,7 @@ public final class FakeChangeServer: Sendable {
         /// The message of the response, or a sentence about the lost or refused connection.
         public let message: String
         fileprivate var retryAfter: Duration?
-        fileprivate var hasArrived = true
+        fileprivate var mayHaveArrived = true
     }
 
     private struct State: Sendable {
@@ -127,7 +127,7 @@ public final class FakeChangeServer: Sendable {
             throw Failure(status: nil, message: "The connection was lost.")
         case .loseRequest: throw Failure(status: nil, message: "The connection was lost.")
         case .refuseConnection:
-            throw Failure(status: nil, message: "The connection was refused.", hasArrived: false)
+            throw Failure(status: nil, message: "The connection was refused.", mayHaveArrived: false)
         case .refuse(let status, let message): throw Failure(status: status, message: message)
         case .busy(let time): throw Failure(status: 503, message: "The server is busy.", retryAfter: time)
         case .wait(let body):
@@ -174,7 +174,7 @@ extension FakeChangeServer.Failure: RetryableError, ConnectivityError, UnsentErr
     /// Whether the server sent no response.
     public var isConnectivityFailure: Bool { self.status == nil }
 
-    package var isUnsentRequest: Bool? { !self.hasArrived }
+    package var isUnsentRequest: Bool? { !self.mayHaveArrived }
 }
 
 extension FakeChangeServer.Failure: LocalizedError, CustomStringConvertible {

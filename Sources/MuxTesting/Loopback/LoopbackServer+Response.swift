@@ -54,8 +54,8 @@ extension LoopbackServer {
         ///   - headers: Names and values of header fields; `Content-Length` is added, except with the
         ///     statuses 1xx, 204 and 304.
         ///   - body: The body.
-        ///   - claimedLength: A wrong `Content-Length`, in bytes; `nil` for the size of the body. After a body
-        ///     with a wrong length, the server closes the connection.
+        ///   - claimedLength: A wrong `Content-Length`, in bytes; `nil` for the size of the body. After a
+        ///     body with a wrong length, the server closes the connection.
         public init(
             status: Int = 200,
             headers: KeyValuePairs<String, String> = [:],

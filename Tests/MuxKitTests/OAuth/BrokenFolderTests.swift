@@ -105,7 +105,7 @@ struct BrokenFolderTests {
             server.expireAllAccessTokens()
         }
         #expect(self.problems.count == 1)
-        #expect(self.problems.first?.contains("folder of the repository cannot be used") == true)
+        #expect(self.problems.first?.contains("store of the repository cannot be used") == true)
 
         // The next launch can use the tokens.
         let next = try runner("next")

@@ -46,7 +46,7 @@ struct HostQueuesTests {
         for id in 1..<10_000 {
             let begins = queues.add(id, id, at: 0)
             let next = queues.remove(id - 1)
-            #expect(!begins && next == id && queues.counts.calls == 1 && queues.counts.places < 64)
+            #expect(!begins && next == id && queues.counts.calls == 1 && queues.counts.slots < 64)
         }
     }
 }

@@ -56,8 +56,10 @@ final class CurlLoop {
         }
     }
 
-    /// Starts a waiting order for the same host in place of the order `id`; tries the next order if an order
-    /// does not start.
+    /// Removes the order `id` from the queues.
+    ///
+    /// If the order was running, starts the next waiting order for the same host; tries further orders until
+    /// an order starts.
     private func startNext(after id: Int) {
         var id = id
         while let next = self.queues.remove(id), !self.begin(next) { id = next.id }

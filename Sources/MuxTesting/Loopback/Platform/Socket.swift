@@ -39,8 +39,8 @@ package enum Socket {
     /// - Parameters:
     ///   - address: The address.
     ///   - port: The port; 0 for a free port.
-    ///   - buffers: The requested size of each buffer of accepted connections, in bytes; `nil` for the system's
-    ///     size.
+    ///   - buffers: The requested size of each buffer of accepted connections, in bytes; `nil` for the size
+    ///     of the system.
     /// - Returns: The listener, and its port.
     /// - Throws: ``LoopbackServer/Failure``.
     package static func listen(
