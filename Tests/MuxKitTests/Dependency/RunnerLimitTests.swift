@@ -166,7 +166,7 @@ struct RunnerLimitTests {
         let runs = Locked(0)
         let error = await #expect(throws: RunnerError.self) {
             try await runner.run(timeout: .seconds(1)) { _, _ -> RunResult<Int> in
-                runs.withLock { $0 += 1 }
+                guard runs.next() == 1 else { return .output(0) }
                 self.clock.advance(by: .seconds(1))
                 if hasNewValue { runner.set(3) }
                 return .badDependency
