@@ -51,8 +51,8 @@ struct mux_curl {
     int (*openssl_get_shutdown)(const void *);
     void (*openssl_get_protocol)(const void *, const unsigned char **, unsigned *);
     size_t (*gnutls_pending)(void *);
-    // Whether libcurl may accept certificates in memory, and then send requests without them: libcurl with GnuTLS, NSS
-    // and Rustls does.
+    // Whether libcurl may accept certificates in memory, and then send requests without them, as with GnuTLS, NSS and
+    // Rustls; 1 for every TLS library that is not known to use the certificates.
     int ignores_blobs;
 };
 
@@ -101,7 +101,7 @@ mux_curl *mux_curl_open(const char *name) {
     *(void **)&version = dlsym(library, "curl_version");
     // Of several TLS libraries, all names except the used one begin with a parenthesis.
     static const char *const libraries[] = {" OpenSSL/", " LibreSSL/", " BoringSSL", " AWS-LC/", " quictls/"};
-    curl->ignores_blobs = version != NULL;
+    curl->ignores_blobs = 1;
     for (size_t i = 0; version && i < sizeof libraries / sizeof *libraries; i++)
         if (strstr(version(), libraries[i])) curl->ignores_blobs = 0;
     // Exit handlers run in reverse order of registration: this handler runs before OpenSSL's, which global_init has

@@ -141,7 +141,7 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     ///   - parent: The parent runner; needs a stored update to replace its dependency. The parent runner may
     ///     have a parent, too.
     ///   - value: The initial dependency, which belongs to the present dependency of `parent`, as after a
-    ///     call of ``set(_:)``; `nil` if absent.
+    ///     call of ``set(_:)``; valid until `parent` gets another dependency. `nil` if absent.
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.

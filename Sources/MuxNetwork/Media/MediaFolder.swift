@@ -242,7 +242,12 @@ final class MediaFolder: Sendable {
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
             // The former holder of the lock may have completed or removed the file between the two calls.
             try self.requirePresent(file, name)
-            let content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
+            let content: Data?
+            do throws(MuxStoreError) {
+                content = try DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem).read()
+            } catch .fileSystem(.read, code: POSIXFileSystem.tooLarge) {
+                content = nil  // not written by this class
+            }
             let sidecar = content.flatMap { MediaSidecar($0) }
             let size = try self.fileSystem.status(of: file).size
             return (file, .init(validator: sidecar?.validator, total: sidecar?.total, offset: size))

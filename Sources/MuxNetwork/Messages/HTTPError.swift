@@ -206,17 +206,20 @@ extension HTTPError.TransportFailure: UnsentError {
 }
 
 extension HTTPError {
-    /// The error of a later sending, although the server may have processed an earlier sending: the error
-    /// does not count as the error of an unsent request, which the client or an outbox would repeat.
-    var afterEarlierSending: HTTPError {
-        self.isUnsent ? .unreachable(LaterRequestError(underlying: self)) : self
+    /// The error of a request that has failed on a further connection, although the server may have processed
+    /// an earlier sending: an outbox must not repeat the request as unsent.
+    ///
+    /// A safe request keeps its error, because a repetition does no harm.
+    ///
+    /// - Parameter method: The method of the request.
+    /// - Returns: The error.
+    func afterEarlierSending(of method: HTTPMethod) -> HTTPError {
+        self.isUnsent && !method.isSafe ? .transport(.closedWithoutResponse(self)) : self
     }
 }
 
-/// The failure of a later sending: the server may have processed an earlier sending.
-///
-/// The earlier sending is a request before a redirection that changed the method, or the same request on a
-/// connection that ended.
+/// The failure of a later request, after a redirection that changed the method: the server has processed the
+/// first request.
 struct LaterRequestError: WrappingError, UnsentError, LocalizedError {
     let underlying: any Error
 
@@ -364,15 +367,15 @@ extension HTTPError {
 
         /// The connection ended before the head of a response was complete.
         ///
-        /// The server may have processed the request.
+        /// The server may have processed the request. If the request was sent again, and no further connection
+        /// was possible, the underlying error is the failure of the last connection.
         case closedWithoutResponse(any Error)
 
         /// Any other failure, such as an error type of a custom transport (see ``HTTPTransport``), or a retry
         /// budget that permits no attempt.
         ///
-        /// Also the failure of a transport of this library to send a further request, although the server may
-        /// have processed an earlier request: after a redirection that changed the method, and after the end
-        /// of a kept connection.
+        /// Also the failure of a transport of this library to send the next request after a redirection that
+        /// changed the method: the server has processed the first request.
         case unreachable(any Error)
 
         /// The server was silent for this time, without any activity on the connection.

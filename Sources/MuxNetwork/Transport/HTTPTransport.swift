@@ -368,6 +368,8 @@ extension ValidatedTransport {
                 if !self.admitsCalls { try call.admit?(call.origin) }
             }
         } catch  where call.method != method && error.isUnsent {
+            // The server has processed the first request: the error must not count as the error of an unsent
+            // request, which the client would repeat.
             throw HTTPError.unreachable(LaterRequestError(underlying: error))
         }
     }

@@ -134,13 +134,15 @@ struct IdempotencyKeyTests {
     }
 
     /// A server that reads the second request on a kept connection, and ends before the response.
-    @Test(arguments: [("POST", "body"), ("PUT", "body"), ("DELETE", "")], [false, true])
+    @Test(arguments: [
+        ("POST", "body", false), ("PUT", "body", false), ("DELETE", "", false), ("POST", "body", true),
+        ("PUT", "body", true),
+    ])
     func `OB-02 a request may have arrived if its kept connection ends and no other is possible`(
-        request: (method: String, body: String),
+        method: String,
+        text: String,
         isURLSession: Bool
     ) async throws {
-        // A session on Linux counts only bytes of bodies.
-        guard !isURLSession || !request.body.isEmpty else { return }
         let running = Locked<RawServer?>(nil)
         let server = RawServer { connection in
             _ = try connection.readRequest()
@@ -156,14 +158,42 @@ struct IdempotencyKeyTests {
         _ = try await transport.send(HTTPCall(url: url))
 
         let error = await #expect(throws: HTTPError.self) {
-            let body: HTTPCall.Body? = request.body.isEmpty ? nil : .data(Data(request.body.utf8))
-            _ = try await transport.send(HTTPCall(method: request.method, url: url, body: body))
+            let body: HTTPCall.Body? = text.isEmpty ? nil : .data(Data(text.utf8))
+            _ = try await transport.send(HTTPCall(method: method, url: url, body: body))
         }
         #expect(error?.isUnsentRequest == false)
         #expect(error?.isConnectivityFailure == true)
         #expect(server.requests.count == 2)
         running.withLock { $0 = nil }
         await server.stop()
+    }
+
+    @Test(arguments: [
+        // Sendings, whether the last is refused, whether the request is repeatable: whether a sending may count.
+        (0, false, false, false), (0, true, true, false), (1, false, false, true), (1, false, true, true),
+        (1, true, false, false), (1, true, true, false), (2, true, false, false), (2, true, true, true),
+        (2, false, true, true),
+    ])
+    func `OB-02 only a request whose every sending was refused is certainly unsent`(
+        sendings: Int,
+        isRefused: Bool,
+        isRepeatable: Bool,
+        mayHaveArrived: Bool
+    ) {
+        let result = CurlTransfer.mayHaveArrived(
+            afterSendings: sendings,
+            isRefused: isRefused,
+            isRepeatable: isRepeatable
+        )
+        #expect(result == mayHaveArrived)
+    }
+
+    @Test func `OB-02 a safe request keeps the failure of its last connection`() {
+        let failure = HTTPError(loading: URLError(.serverCertificateUntrusted))
+        #expect(failure.isUnsentRequest == true)
+        #expect(failure.afterEarlierSending(of: .get).isConnectivityFailure == false)
+        #expect(failure.afterEarlierSending(of: .put).isUnsentRequest == false)
+        #expect(failure.afterEarlierSending(of: .put).retryAdvice.isTransient)
     }
     #endif
 }

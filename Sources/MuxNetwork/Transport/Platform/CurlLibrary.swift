@@ -102,7 +102,8 @@ extension HTTPError {
     /// - Parameters:
     ///   - result: The `CURLcode`, not 0.
     ///   - library: The library.
-    ///   - detail: libcurl's text for this failure, possibly with the name of a TLS alert; may be empty.
+    ///   - detail: libcurl's text for this failure, possibly with the name of a TLS alert; may be empty. If
+    ///     libcurl has sent the request again, possibly the text of an earlier failure.
     ///   - isUnsent: Whether libcurl has certainly not begun to send the request.
     ///   - connectStatus: The status of the proxy's response to CONNECT; 0 without a response.
     ///   - headLimit: The limit of the head, if only a part of the head has arrived; otherwise `nil`.

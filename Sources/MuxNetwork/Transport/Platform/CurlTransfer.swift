@@ -116,19 +116,29 @@ final class CurlTransfer {
                 connectStatus: mux_easy_connect_status(self.library.table, self.easy),
                 headLimit: isPartOfHead ? self.order.options.maximumHeadSize : nil
             )
-            exchange.end(with: self.mayHaveArrived ? error.afterEarlierSending : error)
+            let call = self.order.call
+            let mayHaveArrived = Self.mayHaveArrived(
+                afterSendings: self.sendings,
+                isRefused: self.isRefused,
+                isRepeatable: call.call.isRepeatable
+            )
+            exchange.end(with: mayHaveArrived ? error.afterEarlierSending(of: call.method) : error)
         }
     }
 
-    /// Whether the server may have processed an earlier sending of the request, although the last sending, or
-    /// the connection for a further sending, has failed.
+    /// Whether the server may have processed a sending of the request, although the last sending, or the
+    /// connection for a further sending, has failed.
     ///
     /// libcurl sends a request again if a kept connection ends. A request that is not repeatable is sent
-    /// again only if the server has refused the request; of a repeatable request, only the last sending is
-    /// known to be refused.
-    private var mayHaveArrived: Bool {
-        let isRefused = self.isRefused && (self.sendings == 1 || !self.order.call.call.isRepeatable)
-        return self.sendings > 0 && !isRefused
+    /// again only after a refusal by the server. Of a repeatable request, only the last refusal is known.
+    ///
+    /// - Parameters:
+    ///   - sendings: The number of sendings.
+    ///   - isRefused: Whether the server has refused the last sending.
+    ///   - isRepeatable: Whether the request is repeatable.
+    /// - Returns: Whether a sending may have been processed.
+    package static func mayHaveArrived(afterSendings sendings: Int, isRefused: Bool, isRepeatable: Bool) -> Bool {
+        sendings > 0 && !(isRefused && (sendings == 1 || !isRepeatable))
     }
 
     // MARK: - Options

@@ -206,14 +206,20 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             if exchange.receive(head: refusal) { exchange.end(with: nil) }
         } else {
             let ownEnd = isChallenged && (error as? URLError)?.code == .cancelled
-            // The session sends some requests again after a kept connection has ended.
-            let hasSentBody = task.countOfBytesSent > 0
-            let failure = error.map {
-                hasSentBody ? HTTPError(loading: $0).afterEarlierSending : HTTPError(loading: $0)
-            }
-            exchange.end(with: ownEnd ? nil : failure)
+            exchange.end(with: ownEnd ? nil : error.map { Self.failure(after: $0, of: task) })
         }
         exchange.flush()
+    }
+
+    /// The session sends some requests again after a kept connection has ended. If the session then cannot
+    /// connect, a part of the body may have been sent before.
+    private static func failure(after error: any Error, of task: URLSessionTask) -> HTTPError {
+        let failure = HTTPError(loading: error)
+        let hasSentBody = task.countOfBytesSent > 0
+        guard hasSentBody, failure.isConnectivityFailure,
+            let method = task.originalRequest?.httpMethod.flatMap({ HTTPMethod(rawValue: $0) })
+        else { return failure }
+        return failure.afterEarlierSending(of: method)
     }
 }
 

@@ -19,10 +19,11 @@ import FoundationNetworking
 ///   cannot be read.
 /// - IPv6 literals cannot be reached.
 /// - A slow sink stops the responses to all calls of the transport.
-/// - A request without a body counts as unsent if its kept connection ends, and the session cannot connect
-///   again: an outbox may apply the change twice.
 /// - A server can crash the process with trailers or with a truncated head (Swift 6.3.1,
 ///   swift-corelibs-foundation#5285).
+///
+/// **Without a body**, a request whose kept connection ends counts as unsent if the session then cannot connect
+/// again: an outbox may apply the change twice.
 ///
 /// **Cancellation.** After a cancelled call has thrown `CancellationError`, the transport ends the exchange
 /// with the server. During the collection of a streamed request body, the call throws when the stream ends or
