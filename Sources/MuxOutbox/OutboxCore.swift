@@ -284,11 +284,13 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// The change of a payload; `nil` without a payload, or after a decoding error.
     func decoded(_ payload: Data?) -> Change? { payload.flatMap { try? JSONDecoder().decode(Change.self, from: $0) } }
 
-    /// Lets a failed change wait for further attempts, with a new age.
+    /// Lets a failed change wait for further attempts, with a new age; an unreadable change would stop its
+    /// lane, and stays failed.
     func retry(_ id: ID) async throws(MuxStoreError) {
         let key = UUID().uuidString
         let since = self.repository.wallTime().timeIntervalSince1970
         try await self.updateEvenWithoutFile(id) { log throws(MuxStoreError) in
+            guard self.decoded(log.contents[id]?.payload) != nil else { return }
             let expiry = log.expiry(since: since)
             let item = log.machine.resetForRetry(id, key: key, since: since, expiry: expiry)
             if let item { try log.writeRetry(item) }

@@ -632,6 +632,32 @@ struct OutboxListTests {
         #expect(await again.list == ["- unreadable"])
     }
 
+    @Test func `OB-06 a retry of a failed change that cannot be read has no effect`() async throws {
+        struct Other: Codable, Sendable { var count: Int }
+        let world = OutboxWorld()
+        world.server.react(.refuse(status: 422, "invalid"))
+        do {
+            let outbox = world.outbox(order: { _ in "" })
+            try await outbox.add(Note("a"))
+            await world.waitForRest(outbox)
+        }
+        let later = world.relaunched()
+        let sent = Locked<[Int]>([])
+        let outbox = MuxOutbox<Other>(
+            "Notes",
+            repository: later.repository,
+            directory: later.folder,
+            wakingOn: []
+        ) { change, _ in sent.withLock { $0.append(change.count) } }
+        let listed = await outbox.pending
+        #expect(listed.map(\.state) == [.unreadable])
+
+        try await outbox.retry(try #require(listed.first).id)
+        try await outbox.add(Other(count: 1))
+
+        #expect(await settled({ sent.withLock(\.self) }, when: { $0 == [1] }) == [1], "the lane waits")
+    }
+
     @Test func `OB-06 a log of a later format refuses changes with an error, and stays unchanged`() async throws {
         let world = OutboxWorld()
         world.server.react(.refuseConnection)
