@@ -23,9 +23,9 @@ public import MuxKit
 /// ``HTTPResponse/cacheStatus`` reports the cache's handling of a request.
 ///
 /// A newer response of another version replaces the stored response even if the newer response is not stored.
-/// A server error, and an error that concerns only the request, such as 429, replaces no stored response. The
-/// response with the later `Date` is newer. If the dates do not decide, the response to the later request is
-/// newer (RFC 9111, section 4).
+/// A server error without a lifetime, and an error that concerns only the request, such as 429, replaces no
+/// stored response. The response with the later `Date` is newer. If the dates do not decide, the response to
+/// the later request is newer (RFC 9111, section 4).
 ///
 /// For values of one type, `client.multiplexer` is simpler: a multiplexer caches decoded values.
 ///

@@ -74,8 +74,8 @@ struct SupersedingResponse: Sendable {
 
     /// Makes a superseding response from a reply; `nil` for a reply without an effect on stored responses.
     ///
-    /// A server error (500 to 599) replaces no stored response, because a stored response may be used in
-    /// place of the error (RFC 9111, section 4.3.3).
+    /// A server error (500 to 599) that is not stored replaces no stored response, because a stored response
+    /// may be used in place of the error (RFC 9111, section 4.3.3).
     ///
     /// - Parameters:
     ///   - reply: The head of the response.

@@ -111,6 +111,25 @@ struct FailingServerTests {
         #expect(statuses == replies && server.calls.count == count)
     }
 
+    /// Some web frameworks send the same field with each response.
+    @Test(arguments: ["no-cache, private", "max-age=0, private, must-revalidate", "private", "public"])
+    func `WR-07 a server error without a lifetime replaces no stored response`(field: String) async throws {
+        let phase = Locked(0)
+        let (cache, _) = self.world.cache { _ in
+            switch phase.withLock(\.self) {
+            case 0: return HTTPReply(status: 200, headers: ["Cache-Control": "max-age=10"], body: Data("1".utf8))
+            case 1: return HTTPReply(status: 500, headers: ["Cache-Control": field, "ETag": "\"error\""])
+            default: throw HTTPError.transport(.closedWithoutResponse(FetchLost()))
+            }
+        }
+        #expect(try await cache.send(self.world.call()).status == 200)
+        self.world.clock.advance(by: .seconds(11))
+        phase.withLock { $0 = 1 }
+        #expect(try await cache.send(self.world.call()).status == 500)
+        phase.withLock { $0 = 2 }
+        #expect(try await cache.send(self.world.call()).body == Data("1".utf8))
+    }
+
     @Test func `WR-07 the Cache-Status of another cache is no confirmation by the server`() async throws {
         let headers: HTTPHeaders = ["Cache-Status": "CDN; fwd=stale; fwd-status=304"]
         let (cache, server) = try await self.cache(failing: HTTPReply(status: 500, headers: headers))
