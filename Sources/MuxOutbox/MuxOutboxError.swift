@@ -22,7 +22,8 @@ public enum MuxOutboxError: Error, Sendable {
 
     /// The disk, or the session of the repository, could not be written or read.
     ///
-    /// If ``MuxOutbox/add(_:)`` throws this error, the change is not kept.
+    /// If ``MuxOutbox/add(_:)`` throws this error, the change is not kept. If the written bytes could not be
+    /// removed, and the process ends before the next call of the outbox, the next launch may send the change.
     case notStored(underlying: any Error)
 
     /// A sign-out was refused (``MuxOutboxPolicy/SignOut/isRefused``), because the outbox has this number of
@@ -40,7 +41,7 @@ extension MuxOutboxError: LocalizedError, CustomStringConvertible {
         case .invalidChange(let error): ErrorText.joined("The change could not be prepared for sending.", error)
         case .tooLarge(let bytes, let limit):
             "The change has \(bytes) bytes; all changes together may have \(limit) bytes."
-        case .tooManyChanges(let limit): "The outbox has \(limit) changes, the maximum."
+        case .tooManyChanges(let limit): "The outbox is full: the maximum is \(limit) changes."
         case .sessionEnded: "The user signed out before the change was stored."
         case .notStored(let error): ErrorText.joined("The outbox could not be read or written.", error)
         case .changesPending(let count):

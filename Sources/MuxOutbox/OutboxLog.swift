@@ -27,7 +27,7 @@ package final class OutboxLog {
     package struct Content: Sendable {
         /// The change as JSON; `nil` if the `add` record is missing, damaged or of a later version.
         package var payload: Data?
-        /// The wall-clock time of the addition; for damage, the time of the first read.
+        /// The wall-clock time of the addition; for damage, the time of the first read by this process.
         package var addedAt: Date
         /// The bytes of records that this version cannot write again; empty for a readable change.
         package var raw: [UInt8] = []

@@ -23,7 +23,8 @@ extension MuxOutbox {
             case unknown
             /// This version of the app cannot read the change, or the record is damaged.
             ///
-            /// Later changes of the lane, if known, wait. Only ``MuxOutbox/discard(_:)`` has an effect.
+            /// Later changes of the lane, if known, wait, unless the change had failed before. Only
+            /// ``MuxOutbox/discard(_:)`` has an effect.
             case unreadable
         }
 
@@ -36,7 +37,8 @@ extension MuxOutbox {
         /// The lane from the `order` closure; `nil` if unknown, such as for a damaged record.
         public let lane: String?
 
-        /// The wall-clock time of ``MuxOutbox/add(_:)``; for a damaged record, the time of the first read.
+        /// The wall-clock time of ``MuxOutbox/add(_:)``; for a damaged record, the time of the first read by
+        /// this process.
         public let addedAt: Date
 
         /// The number of attempts so far.

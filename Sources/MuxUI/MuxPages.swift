@@ -18,10 +18,10 @@ public import MuxKit
 /// loaded again; any other failed request leaves the window unchanged.
 ///
 /// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
-/// step. The visible pages are the pages up to the last of the 30 items that appeared last in each
-/// ``ObservedPages``, see ``ObservedPages/appeared(_:)``; if these items have moved, at most two further
-/// pages are loaded. If no item has appeared, as many pages as the window has are loaded, from the first page
-/// on.
+/// step. The visible pages are the pages from the first page of the window to the page with the last visible
+/// item. The visible items are the 30 items that appeared last in each ``ObservedPages``, see
+/// ``ObservedPages/appeared(_:)``; if these items have moved, at most two further pages are loaded. If no
+/// item has appeared, as many pages as the window has are loaded, from the first page on.
 ///
 /// **Items that move.** An item with the ID of an earlier item is left out. If a cursor identifies an item,
 /// such as the last item of the page before, no item is missing. If a cursor is a number of a page or an
@@ -161,7 +161,8 @@ where Item.ID: Sendable {
     /// instead.
     ///
     /// - Throws: The error of the fetch; ``MuxPagesError``; `MuxError`, such as `MuxError.cleared` after a
-    ///   clear or a sign-out during the load; `CancellationError`.
+    ///   clear, and `MuxError.sessionEnded` or `MuxError.cleared` after a sign-out, during the load;
+    ///   `CancellationError`.
     public nonisolated(nonsending) func loadMore() async throws {
         let clears = self.window.clearCount
         if try await self.loadWindow(since: clears) { return }

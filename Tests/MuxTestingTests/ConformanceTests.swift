@@ -36,7 +36,7 @@ struct ConformanceTests {
             "Names that differ in any byte name different entries"
         case .removesFirstOnly, .removesDomainOfName, .removesKeyEverywhere: "A removal removes only the named entries"
         case .removesDomainByPrefix: "The removal of a domain keeps other domains"
-        case .removingNothingRemovesAll, .savingNothingRemovesAll: "A call without entries has no effect"
+        case .removingNothingRemovesAll, .savingNothingRemovesAll: "A call that concerns no stored entry has no effect"
         case .everythingStays, .removingEverythingStartsOver: "The removal of all entries keeps the session"
         case .sessionFalls: "The session number never falls"
         case .stampsSession, .hidesNextSession, .keepsEndedSession, .acceptsEndedSession, .lateSaveErases:

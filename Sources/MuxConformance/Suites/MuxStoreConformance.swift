@@ -44,7 +44,7 @@ public enum MuxStoreConformance: RuleSuite, Sendable {
         ("The session number never falls", Self.sessionRises),
         ("Entries of an earlier session do not exist", Self.sessionEnds),
         ("An ended session remains ended", Self.sessionStaysEnded),
-        ("A call without entries has no effect", Self.nothing),
+        ("A call that concerns no stored entry has no effect", Self.nothing),
         ("Concurrent calls do not interfere", Self.manyCalls),
     ]
 

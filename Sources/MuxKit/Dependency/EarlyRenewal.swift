@@ -12,7 +12,8 @@ public protocol ExpiringDependency: Sendable {
 /// The rule for the early renewal of a dependency with a known end.
 ///
 /// From ``start`` on, calls request an update. A call of a runner waits for the update: see
-/// ``RunnerPolicy/leeway``. A call of ``MuxSessions`` uses the old dependency at once.
+/// ``RunnerPolicy/leeway``. A call of ``MuxSessions`` uses the old dependency at once, unless the
+/// dependency seems to have ended.
 package struct EarlyRenewal: Sendable {
     /// The earliest time of the early renewal.
     let start: Moment
@@ -23,8 +24,8 @@ package struct EarlyRenewal: Sendable {
     ///
     /// - Parameters:
     ///   - lifetime: The remaining lifetime of the dependency; `nil` if unknown.
-    ///   - isNew: Whether the dependency is from an update, or has just arrived with a lifetime. An update
-    ///     may return a stored dependency, so `lifetime` may be less than the total lifetime.
+    ///   - isNew: `true` for the result of an update, and for a dependency that the app set together with a
+    ///     lifetime; `false` for an initial, set or stored dependency with only an expiry.
     ///   - leeway: The time between the renewal and the end of the dependency; for a new dependency at most
     ///     half of `lifetime`. A negative leeway counts as zero.
     ///   - now: The current time.

@@ -31,7 +31,8 @@ package enum Freshness: Sendable, Hashable {
         package var stale: StaleLimits
         /// Whether a refresh has made the entry stale.
         package var isRefreshed: Bool
-        /// Whether an older entry is served without another fetch, after a recent failure.
+        /// Whether, after a recent failure, an entry that is not fresh for the request is served without
+        /// another fetch, within the limit for failures.
         package var isInBackoff: Bool
         /// Whether a failure is remembered.
         package var isFailureRemembered: Bool

@@ -9,9 +9,11 @@ package struct GhostQueue: Sendable {
     /// Makes an empty queue; the limit is at most 2^24 hashes, which use about 160 MB.
     package init(limit: Int) { self.limit = max(0, min(limit, 1 << 24)) }
 
-    /// Adds a hash, and removes the oldest hash beyond the limit.
+    /// Adds a hash, and removes the hash that was added `limit` additions ago, if still present.
     ///
     /// A hash that is present already is then present twice.
+    ///
+    /// - Parameter hash: A hash of ``FlatIndex/hash(_:)``, below 2^28.
     package mutating func remember(_ hash: UInt32) {
         guard self.limit > 0 else { return }
         if self.ring.count < self.limit {
@@ -29,8 +31,9 @@ package struct GhostQueue: Sendable {
         self.index.insert(place, hash: hash)
     }
 
-    /// Removes a hash, once.
+    /// Removes a hash, once; the hash keeps its place in ``ring``.
     ///
+    /// - Parameter hash: A hash of ``FlatIndex/hash(_:)``, below 2^28.
     /// - Returns: The number of hashes that were added later; `nil` if absent.
     @discardableResult
     package mutating func take(_ hash: UInt32) -> Int? {

@@ -195,7 +195,7 @@ package final class RetryControl: Sendable {
         self.loop.log(.ignoredDemand(while: phase.rawValue))
     }
 
-    /// Ends the current wait and the retry; no attempt begins, except an attempt that is about to begin.
+    /// Ends the current wait and the retry; after a wait that has already ended, one attempt still begins.
     ///
     /// - Parameter beforeResuming: Called if a wait was cancelled, before the loop resumes.
     package func cancel(_ beforeResuming: () -> Void = {}) {

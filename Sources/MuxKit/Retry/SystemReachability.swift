@@ -38,7 +38,8 @@ package final class SystemReachability: Sendable {
     /// Makes a monitor.
     ///
     /// - Parameter start: Starts to watch the system, and returns a closure that ends the watch; `nil` if the
-    ///   system cannot be watched. Must not call `changed` before the return, because a lock is held.
+    ///   system cannot be watched. A lock is held during both calls: neither may call `changed`, or wait for
+    ///   a running call of `changed`.
     package init(start: @escaping Start = NetworkPath.watch) { self.start = start }
 
     /// Starts to watch.

@@ -193,8 +193,8 @@ public final class CachingTransport: HTTPTransport {
         try await self.transport(for: call).stream(call, into: sink)
     }
 
-    /// The numbers of waiting callers, of running exchanges or their URLs, and of names with a flight: zero
-    /// at rest.
+    /// The numbers of waiting callers, of running flights (at least the number of URLs with a running
+    /// exchange), and of names with a flight: zero at rest.
     package var occupancy: (waiters: Int, tasks: Int, keys: Int) {
         self.allCaches.reduce((0, 0, 0)) { sum, cache in
             let occupancy = cache.engine.occupancy

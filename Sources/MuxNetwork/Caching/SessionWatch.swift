@@ -9,9 +9,10 @@ final class SessionWatch: SessionCounter {
     private let isOfAccount: Bool
     private let ended = Atomic(0)
 
-    /// Makes a watch; `nil` without a transport, or if `transport` cannot contain a hidden cache.
+    /// Makes a watch; `nil` without a transport, or if `transport` is the system transport, directly or below
+    /// caches (``CachingTransport/endsInSystemTransport(_:)``).
     ///
-    /// See ``CachingTransport/endsInSystemTransport(_:)``.
+    /// Only a custom transport can contain a further cache, which needs the session.
     init?(_ repository: MuxRepository, isOfAccount: Bool, for transport: (any HTTPTransport)?) {
         guard let transport, !CachingTransport.endsInSystemTransport(transport) else { return nil }
         self.repository = repository

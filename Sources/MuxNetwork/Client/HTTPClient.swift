@@ -432,19 +432,22 @@ extension HTTPClient {
         /// gets the outcome of the last attempt.
         public var retry: RetryPolicy?
 
-        /// Bounds the retries of all requests to a host.
+        /// Bounds the retries of all requests to a host; without effect without ``retry``.
+        ///
+        /// After consecutive failures of the host, the budget also refuses first attempts for a time.
         public var retryBudget: RetryBudget
 
-        /// Measures the waits between attempts, the delay of responses, and the pauses of `Retry-After`.
+        /// Measures the waits between attempts, the time from a request to its response (a part of the age of
+        /// a value), and the pauses of `Retry-After`.
         ///
         /// With a ``CachingTransport``, the clock of the cache's repository measures the pauses.
         public var clock: any Clock<Duration>
 
-        /// The maximum heuristic lifetime of a cached value; by default one day.
+        /// The maximum heuristic lifetime of a value of the client's multiplexers; by default one day.
         ///
         /// The heuristic lifetime is a tenth of the time since the last change (`Last-Modified`), if the
         /// server sends no other lifetime (RFC 9111, section 4.2.2). With zero, the heuristic lifetime is
-        /// zero, so the value is stale at once.
+        /// zero, so the value is stale at once. A ``CachingTransport`` has a separate limit.
         public var heuristicLimit: Duration
 
         /// Whether a cached value with an `ETag`, but without a lifetime, is validated for each request.
@@ -488,7 +491,7 @@ extension HTTPClient {
     }
 }
 
-/// The request of a method that takes a URL or a path, with an output.
+/// The request of functions with a URL or a path, such as ``HTTPClient/get(_:as:headers:)``.
 struct PlainRequest<Output: Decodable & Sendable>: HTTPRequest {
     let method: HTTPMethod
     let endpoint: HTTPEndpoint

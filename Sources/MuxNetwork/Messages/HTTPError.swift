@@ -367,8 +367,8 @@ extension HTTPError {
 
         /// The connection ended before the head of a response was complete.
         ///
-        /// The server may have processed the request. If the request was sent again, and no further connection
-        /// was possible, the underlying error is the failure of the last connection.
+        /// The server may have processed the request. If the request was to be sent again, and no further
+        /// connection was possible, the underlying error is the failure of the last connection.
         case closedWithoutResponse(any Error)
 
         /// Any other failure, such as an error type of a custom transport (see ``HTTPTransport``), or a retry

@@ -72,7 +72,7 @@ package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     }
 
     /// Removes the identifiers of removed calls from the queue of a host, if ``Queue/abandonedCount`` is more
-    /// than 16 and more than half of the number of places.
+    /// than 16 and more than half of the slots of the queue, including vacated slots.
     private mutating func compactQueue(of host: Host) {
         guard let queue = self.queues[host], queue.abandonedCount > 16,
             queue.abandonedCount * 2 > queue.waiting.placeCount

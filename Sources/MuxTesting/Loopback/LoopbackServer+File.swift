@@ -18,7 +18,8 @@ extension LoopbackServer {
         public enum Fault: Sendable {
             /// The connection is closed after this number of bytes of the body, or after the body.
             case cut(after: Int64)
-            /// The server sends this number of bytes of the body, waits for the closure, then sends the rest.
+            /// The server sends this number of bytes of the body, waits for the function, then sends the
+            /// rest.
             case hold(after: Int64, @Sendable @concurrent () async -> Void)
             /// The server ignores `Range` and sends the whole file.
             case ignoreRange

@@ -17,9 +17,9 @@ struct ChallengeTests {
         NSURLAuthenticationMethodHTMLForm, NSURLAuthenticationMethodNegotiate, NSURLAuthenticationMethodNTLM,
     ])
     func `CO-32 a challenge for a password is rejected and the 401 response keeps its body`(method: String) {
-        #expect(URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: true) == .rejectProtectionSpace)
+        #expect(URLSession.AuthChallengeDisposition(to: method, supportsRejection: true) == .rejectProtectionSpace)
         #expect(
-            URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: false)
+            URLSession.AuthChallengeDisposition(to: method, supportsRejection: false)
                 == .cancelAuthenticationChallenge
         )
     }
@@ -31,7 +31,7 @@ struct ChallengeTests {
     func `CO-32 the system handles the challenges for certificates and server trust`(method: String) {
         for goesOn in [true, false] {
             #expect(
-                URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: goesOn) == .performDefaultHandling
+                URLSession.AuthChallengeDisposition(to: method, supportsRejection: goesOn) == .performDefaultHandling
             )
         }
     }

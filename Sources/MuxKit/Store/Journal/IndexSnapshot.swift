@@ -158,6 +158,9 @@ extension Journal {
     }
 
     /// Writes a snapshot if due; call with the lock held.
+    ///
+    /// The next opening does not read the records that a snapshot covers, so a snapshot must not hide records
+    /// of a newer version, or the need for a rewrite or for a line break.
     func writeIndexIfDue() {
         guard let segment = self.segment, let session = self.session, let generation = segment.generation,
             segment.recordsSinceSnapshot >= max(self.indexFloor, segment.index.count / 8),

@@ -20,7 +20,8 @@ public import Foundation
 /// without dead records, then evicts the least recently used entries. Without room for a second copy of the
 /// live records, the store holds up to 64 MB of the records in memory while the file is empty, and evicts the
 /// other entries. If the process is killed at that moment, all entries are lost. Removals and sign-outs do
-/// not depend on free space: both free space in the folder, if necessary.
+/// not depend on free space: a removal overwrites the values in place, and a sign-out frees space in the
+/// folder, if necessary.
 ///
 /// **Removal.** ``remove(_:durability:)`` and ``removeAll(domain:durability:)`` erase values, including
 /// replaced values, from the files: the store overwrites the bytes with a zero and spaces, or rewrites the
@@ -350,7 +351,7 @@ extension JournalStore {
 
         /// Losses of all entries of the store, for example with a deleted folder.
         ///
-        /// After a loss, a repository saves the entries in memory again.
+        /// After a loss, a repository writes the entries that are in memory to the store again.
         public var losses = 0
 
         /// Sets all counters to 0.

@@ -173,11 +173,11 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
     ) {
         #if canImport(FoundationNetworking)
-        // Before Swift 6.3.2, a task with a 401 response for Basic authentication completes only after a
-        // cancellation (swift-corelibs-foundation#5456).
-        let goesOn = false
+        // Before Swift 6.3.2, a task does not complete after `rejectProtectionSpace`: the challenge must be
+        // cancelled (swift-corelibs-foundation#5456).
+        let supportsRejection = false
         #else
-        let goesOn = true
+        let supportsRejection = true
         #endif
         let method = challenge.protectionSpace.authenticationMethod
         #if canImport(Security)
@@ -185,7 +185,7 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
             return completionHandler(.useCredential, credential)
         }
         #endif
-        let disposition = URLSession.AuthChallengeDisposition(to: method, goesOnAfterRejection: goesOn)
+        let disposition = URLSession.AuthChallengeDisposition(to: method, supportsRejection: supportsRejection)
         guard disposition == .cancelAuthenticationChallenge else { return completionHandler(disposition, nil) }
         var refusal = challenge.failureResponse.flatMap { HTTPReply($0) }
         refusal?.headers[.contentLength] = nil
@@ -298,7 +298,7 @@ extension HTTPError {
     }
 
     /// Whether a failed handshake is a rejection of a certificate by either side; any other failure counts as
-    /// a lost connection.
+    /// ``TransportFailure/notConnected(_:)``.
     private static func isPermanentTLSFailure(_ error: any Error) -> Bool {
         // Error codes of Security/SecureTransport.h: chains and roots, dates, names; alerts about the
         // client's certificate.
@@ -334,13 +334,13 @@ extension URLSession.AuthChallengeDisposition {
     ///
     /// - Parameters:
     ///   - method: The authentication method of the challenge's protection space.
-    ///   - goesOnAfterRejection: Whether the system implements `rejectProtectionSpace`.
-    init(to method: String, goesOnAfterRejection: Bool) {
+    ///   - supportsRejection: Whether the system implements `rejectProtectionSpace`.
+    init(to method: String, supportsRejection: Bool) {
         guard Self.methodsOfHTTP.contains(method) else {
             self = .performDefaultHandling
             return
         }
-        self = goesOnAfterRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
+        self = supportsRejection ? .rejectProtectionSpace : .cancelAuthenticationChallenge
     }
 
     /// The methods of HTTP authentication; both implementations of Foundation use these names.

@@ -22,8 +22,8 @@ import FoundationNetworking
 /// - A server can crash the process with trailers or with a truncated head (Swift 6.3.1,
 ///   swift-corelibs-foundation#5285).
 ///
-/// **Without a body**, a request whose kept connection ends counts as unsent if the session then cannot connect
-/// again: an outbox may apply the change twice.
+/// **Without a body**, a request whose kept connection ends counts as unsent if the session then cannot
+/// connect again: an outbox may apply the change twice.
 ///
 /// **Cancellation.** After a cancelled call has thrown `CancellationError`, the transport ends the exchange
 /// with the server. During the collection of a streamed request body, the call throws when the stream ends or
