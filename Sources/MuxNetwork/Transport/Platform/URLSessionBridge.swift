@@ -211,8 +211,10 @@ final class URLSessionBridge: NSObject, URLSessionDataDelegate, Sendable {
         exchange.flush()
     }
 
+    /// The failure of a task that ended with `error`.
+    ///
     /// The session sends some requests again after a kept connection has ended. If the session then cannot
-    /// connect, a part of the body may have been sent before.
+    /// connect, the first sending may have reached the server.
     private static func failure(after error: any Error, of task: URLSessionTask) -> HTTPError {
         let failure = HTTPError(loading: error)
         let hasSentBody = task.countOfBytesSent > 0
