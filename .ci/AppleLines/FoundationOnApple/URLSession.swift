@@ -59,6 +59,8 @@ open class URLSessionConfiguration: NSObject, @unchecked Sendable {
 
 open class URLSessionTask: NSObject, @unchecked Sendable {
     open var taskIdentifier: Int { fatalError() }
+    open var originalRequest: URLRequest? { fatalError() }
+    open var countOfBytesSent: Int64 { fatalError() }
     open func cancel() { fatalError() }
     open func suspend() { fatalError() }
     open func resume() { fatalError() }
