@@ -16,13 +16,13 @@
 /// (``change(_:)``), a sign-out, or an invalidation by another machine. The value of a fetch that began
 /// before the fence is not cached, and a later request does not join this fetch. The callers of this fetch
 /// still get the value, with two exceptions: a sign-out ends waiting requests, as ``clear(endingRequests:)``
-/// can, and callers of a changed value get the changed value from the cache.
+/// can, and callers of a value with changes of the app get the cached value with the changes.
 ///
 /// **Cancellation.** A cancelled caller that waits for a fetch gets `CancellationError` at once; other
 /// callers are not affected. If the fetch begins on the thread of its first caller, this caller always waits
-/// for the part of the fetch before the first suspension. After the last caller of a request has left,
-/// ``MuxPolicy/whenAbandoned`` determines whether the fetch continues. The policy does not apply to the fetch
-/// of a ``reload()`` or of a renewal in the background.
+/// for the part of the fetch before the first suspension. After the last caller that waits for a fetch has
+/// left, ``MuxPolicy/whenAbandoned`` determines whether the fetch continues. The policy does not apply to the
+/// fetch of a ``reload()`` or of a renewal in the background.
 ///
 /// **After a failure.** The previous value is kept. If the policy permits, callers get this stale value
 /// instead of the error.

@@ -6,7 +6,8 @@ extension MultiplexerCore {
         @usableFromInline let moment: Moment
         /// The number of the last change of any tag before the fetch.
         @usableFromInline let tagNumber: UInt64
-        /// The previous slot, with the server's entry below changes of the app; `nil` without a usable slot.
+        /// The slot before the fetch, with the server's entry without changes of the app; `nil` without a
+        /// usable slot.
         @usableFromInline let former: FormerSlot<Value>?
         /// Whether the key has changes of the app.
         @usableFromInline let hasChanges: Bool
@@ -171,13 +172,12 @@ extension MultiplexerCore {
         let isOther = self.hasSelection && self.memory.isOtherVariant(key)
         // A change that begins during the fetch fences the flight.
         let changes = beginning.hasChanges ? self.memory.changes(of: key, on: entry) : nil
-        // `isKept`: whether the response was permitted to replace the entry, or to remove the entry without a
-        // successor.
+        // `isKept`: whether the response was permitted to replace or to remove the entry.
         var (isKept, isSuperseded) = (false, false)
         var replaced: Slot<Value>.Entry?  // released outside the lock, since a value's deinit may call this multiplexer
         var work: State.PendingWork?
-        // With an outdated condition, `land` may start another flight, whose deadline needs the exact time.
-        // Otherwise no flight can start, and any time will do, without a look at the clock.
+        // For an entry with a condition, `land` may start another flight, whose deadline needs the current
+        // time. Otherwise `land` starts no flight, and `fetchedAt` saves a reading of the clock.
         self.engine.land(flight, of: key, failed: false, at: entry.condition == nil ? entry.fetchedAt : nil) {
             $0.noteFailedCondition(entry.condition, of: key)
         } settle: { state, hasNoFence in
@@ -208,8 +208,8 @@ extension MultiplexerCore {
                 replaced = state.withSlot(of: key) { $0.removeEntryWithoutSuccessor(isOnDisk: isOnDisk) }
             }
             if !mayKeep, !isOther, let shown = state.shown(key, at: entry.fetchedAt) { return .success(shown) }
-            // The revision of the server's entry would permit a `store` of the value with the changes as the
-            // server's value.
+            // With the revision of the server's entry, a caller's conditional `store` could replace the
+            // server's value by a value that includes the changes.
             let revision = mayKeep && changes != nil ? state.shownRevision(of: key) : nil
             return .success(
                 MuxEntry(
@@ -285,7 +285,7 @@ extension MultiplexerCore {
             work = state.takePendingWork()
         }
         // A fetch that took too long was cancelled, and may have failed because of the cancellation: the
-        // event has the time-out instead.
+        // event has the time-out error instead of this error.
         self.memory.tell(.fetchFailed, key, duration, because: hasTimedOut ? self.engine.options.timedOut : error)
         self.memory.release(work)
     }

@@ -20,12 +20,12 @@ extension MultiplexerCore {
         @usableFromInline let key: Key
         /// The options of the caller; `nil` for default options.
         @usableFromInline let givenOptions: BoxedOptions?
-        /// Whether the request must not use a stored entry, in addition to the limits of ``givenOptions``.
+        /// Whether the request must not use a stored entry, even if ``givenOptions`` permit the entry.
         @usableFromInline let excludesStored = Atomic(false)
         @usableFromInline let ticket: Ticket
         /// Whether the flight must finish; see ``FlightEngine/Options/linger``.
         @usableFromInline let mustFinish: Bool
-        /// The cleanup after a wait for this request alone.
+        /// The cleanup after the wait, if the caller waits for this request only.
         @usableFromInline let cleanup = AtomicLazyReference<FlightWaiter.WaitCleanup>()
 
         @inlinable @inline(never)
@@ -80,7 +80,8 @@ extension MultiplexerCore {
 
         /// Resumes the caller at once, or joins or starts the key's flight.
         ///
-        /// After an entry that is due for a renewal, a flight starts without the caller.
+        /// If the entry is due for a renewal, the caller gets the entry at once, and a flight may start for
+        /// which the caller does not wait.
         ///
         /// - Parameters:
         ///   - waiter: The waiter of the caller.

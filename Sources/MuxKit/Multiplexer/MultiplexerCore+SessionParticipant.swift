@@ -196,7 +196,7 @@ extension MultiplexerCore: SessionParticipant {
         guard let keys = cleared.keys else {
             return self.forgetAll(answering: cleared.endsRequests ? MuxError.cleared : nil)
         }
-        // A running read of an entry without a flight then discards the entry.
+        // Because of the new number, a running read without a flight does not keep the entry that was read.
         self.engine.withState { $0.discardCount &+= 1 }
         let gone = Set(keys)
         // In this order: if a flight ends in the meantime, memory has its entry.
@@ -233,9 +233,9 @@ extension MultiplexerCore: SessionParticipant {
         }
         switch change {
         case .invalidated(let scope):
-            // An invalidation of a tag or of everything may come from a clear or a sign-out: only uncommitted
-            // changes of an outbox stay, even after a refresh by tags. After any other invalidation, all
-            // uncommitted changes stay.
+            // The cause of an invalidation of a tag or of everything may be a clear, a sign-out or a refresh
+            // by tags. In each case, only uncommitted changes of an outbox stay. After any other
+            // invalidation, all uncommitted changes stay.
             let keepsChanges = if case .tag = scope { false } else { scope != .everything }
             guard let keys = shared.keys(of: scope) else { return self.forgetAll(keepsChanges: keepsChanges) }
             for key in keys { self.forget(key, alsoOnDisk: false, endsRequests: false, keepsChanges: keepsChanges) }

@@ -145,8 +145,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// The entry in memory that a request with `options` gets without a flight.
     ///
-    /// `nil` without such an entry, if a renewal is due, for a reload and a cache-only request, and if the
-    /// request must not use the entry (``EntrySelection``).
+    /// Always `nil` for a reload and for a cache-only request; also `nil` if a renewal of the entry is due,
+    /// or if the request must not use the entry (``EntrySelection``).
     @inlinable
     @inline(never)
     func hitEntry(_ key: Key, _ options: RequestOptions) -> MuxEntry<Value>? {
@@ -189,7 +189,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
 
     /// Refreshes the entry of `key`, then fetches.
     ///
-    /// Without a later fence, the fetch continues even if all callers leave.
+    /// The fetch continues even if all callers leave, unless a later fence makes the fetch outdated.
     @usableFromInline
     nonisolated(nonsending) func reload(_ key: Key) async throws -> Value {
         guard key == key else { throw MuxError.unusableKey }
@@ -306,8 +306,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     ///   - fetched: The new value.
     ///   - key: The key.
     ///   - revision: The revision of the entry to replace; `nil` to replace any entry.
-    /// - Returns: Whether the entry was stored; `false`, with no change, if the entry, without changes of the
-    ///   app, does not have `revision`, or if `key` is not equal to itself.
+    /// - Returns: Whether `fetched` was stored. Nothing is stored if the server's entry does not have
+    ///   `revision`, or if `key` is not equal to itself.
     @inlinable
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {

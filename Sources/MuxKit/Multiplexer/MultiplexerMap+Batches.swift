@@ -119,8 +119,8 @@ extension MultiplexerMap {
         selection: EntrySelection<ExactKey<Key>>?,
         fetchMany: @escaping @Sendable @concurrent ([Key], Bool) async throws -> [Key: Fetched<Value>]
     ) {
-        // The numbers of fetches of keys with a value within its lifetime; after a fence, fetches of a key
-        // can overlap.
+        // The number of running fetches of each key whose cached value is within its lifetime. After a fence,
+        // fetches of a key can overlap.
         let reloads = Locked<[ExactKey<Key>: Int]>([:])
         let batcher = Self.batcher(batching, repository) { keys in
             let isReload = reloads.withLock { reloads in keys.contains { reloads[ExactKey($0)] != nil } }

@@ -108,7 +108,8 @@ extension MultiplexerCore {
                 $0.setLayers(layers, of: key, isNew: false)
             }
             guard isReplaced else { continue }
-            // A fetch during the attempt was not kept: without a value, another fetch is due.
+            // A response during the attempt to send the change was not kept: without a value of the server,
+            // another fetch is due.
             if !layers.isSending, layers.base == nil { self.refresh(key) }
             return
         }
@@ -118,7 +119,8 @@ extension MultiplexerCore {
         while true {
             let (entry, former) = self.engine.withState { ($0.shownEntry(key), $0.layers[key]) }
             guard var layers = former, let place = layers.changes.firstIndex(where: { $0.id == id }) else {
-                // The value was removed during the change: a fetch since then may be without the change.
+                // The value was removed during the change: a fetch since the removal may return a value
+                // without the change.
                 let isNewer = self.engine.withState { state in
                     state.session == session && state.slots.slot(of: key)?.entry != nil
                 }
@@ -142,8 +144,8 @@ extension MultiplexerCore {
         }
     }
 
-    /// Updates the changes of a key, and fences the flights of the key, unless the entry or the changes have
-    /// changed.
+    /// Updates the changes of a key, and fences the flights of the key, if the entry is still `entry`, and
+    /// the changes still have `version`.
     ///
     /// - Returns: Whether the changes were updated.
     private func update(
@@ -174,7 +176,8 @@ extension Multiplexer {
         self.core.engine.withState { $0.serverEntry(.sole) }.map { ($0.value, $0.revision) }
     }
 
-    /// Replaces the value of the server's entry, below any changes; the entry keeps its age.
+    /// Replaces the value of the server's entry, to which any changes of the app still apply; the entry keeps
+    /// its age.
     ///
     /// A running fetch continues, and a success replaces the entry.
     ///

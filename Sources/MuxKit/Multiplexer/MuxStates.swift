@@ -175,9 +175,9 @@ extension MuxStates {
     ///
     /// - Parameters:
     ///   - repository: The repository of the value.
-    ///   - read: Reads the facts; returns `nil` after the end of the owner.
-    ///   - follow: Registers a consumer. The first parameter is called after each change, the second at the
-    ///     end of the owner. Returns the removal of the consumer.
+    ///   - read: Reads the facts; returns `nil` if the owner of the value was deallocated.
+    ///   - follow: Registers a consumer. The first parameter is called after each change, the second when no
+    ///     change can follow. Returns a closure that removes the consumer.
     package init(
         in repository: MuxRepository,
         read: @escaping @Sendable () -> Facts?,
@@ -247,7 +247,7 @@ final class StateFollower<Value: Sendable>: Sendable {
         /// The timer of ``staleAt``.
         var timer: Task<Void, Never>?
         /// The time at which the entry becomes stale; `nil` without an entry, and for an entry that is stale
-        /// or has no end.
+        /// or has an unlimited lifetime.
         var staleAt: Moment?
     }
 
@@ -326,7 +326,7 @@ final class StateFollower<Value: Sendable>: Sendable {
 }
 
 extension MuxEntry {
-    /// A copy of the entry after `time`; stale if `isStale` is `true`.
+    /// A copy of the entry that is older by `time`; also stale if `isStale` is `true`.
     fileprivate func aged(by time: Duration, isStale: Bool) -> MuxEntry {
         let age = Duration.sum(self.age, time)
         return MuxEntry(

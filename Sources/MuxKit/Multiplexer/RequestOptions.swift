@@ -27,7 +27,8 @@ public struct RequestOptions: Sendable, Hashable {
     ///
     /// A prefetch raises a flight to priority `low` at most, and starts no early renewal of a fresh entry.
     @usableFromInline var isPrefetch = false
-    /// The ``StateCounts/outcomes`` of a followed key at the decision to request; `nil` for other requests.
+    /// The ``StateCounts/outcomes`` of the key at the decision to renew; `nil` for a request without
+    /// ``renewal(since:always:)``.
     @usableFromInline var outcomes: UInt64?
 }
 
@@ -63,7 +64,8 @@ extension RequestOptions {
 
     /// Options for a request of ``MultiplexerMap/prefetch(keys:)``.
     ///
-    /// A prefetch waits for its fetch, so that the number of fetches is bounded.
+    /// Even with a stale value, a prefetch waits for its fetch, so that the number of simultaneous fetches is
+    /// bounded.
     static let prefetch = RequestOptions(mode: .usual, staleWhileRevalidate: .zero, isPrefetch: true)
 
     /// Options for a request that ignores ``MuxPolicy/staleWhileRevalidate`` and
