@@ -37,8 +37,9 @@ enum Backing<Slots: SlotStorage>: Sendable {
     /// The text of a key in the backing; `nil` for the key of a ``Multiplexer``, and without a backing.
     func text(of key: Key) -> String? { self.persistence?.text(key) }
 
-    /// Looks up an entry that is absent from memory or, in a shared store, not fresh enough, and resumes
-    /// callers for which the entry is good enough.
+    /// Looks up an entry in the backing, and resumes callers for which the entry is good enough.
+    ///
+    /// The disk is read only if memory has no entry; a shared store is asked even if memory has an entry.
     ///
     /// A call of ``flightEnded(_:)`` must follow at the end of the flight.
     @inlinable
@@ -149,8 +150,8 @@ extension SlotMemory {
     ///   - last: The last ticket of the callers to resume regardless of the entry's age; 0 for no such
     ///     caller.
     ///   - adopt: Stores the entry under the lock; returns the slot, `nil` without a usable entry.
-    /// - Returns: Whether the flight has ended; if not, also the slot, unless `adopt` returned no slot with
-    ///   an entry, or the flight was fenced before this call.
+    /// - Returns: Whether the flight has ended, and, if not, the slot. No slot if `adopt` returned no slot or
+    ///   a slot without an entry, or if the flight was fenced before this call.
     @inlinable
     @inline(never)
     func resumeCallers(

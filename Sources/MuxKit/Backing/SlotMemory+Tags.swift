@@ -1,7 +1,7 @@
 import Synchronization
 
 extension SlotMemory {
-    /// Whether an entry has had tags.
+    /// Whether any entry of the multiplexer has ever had tags.
     var usesTags: Bool { self.hasJoinedTagLog.load(ordering: .relaxed) }
 
     /// Applies a change of tags to followed keys and to changes of the app, and notifies all watchers.

@@ -76,7 +76,8 @@ extension SlotState {
     @usableFromInline
     func has(_ changes: ChangesOfFetch<Value>, _ key: Key) -> Bool { self.layers[key]?.version == changes.version }
 
-    /// Stores a fetched entry below uncommitted changes; a call of ``takePendingWork()`` must follow.
+    /// Shows uncommitted changes, if any, on top of a fetched entry; a call of ``takePendingWork()`` must
+    /// follow.
     @usableFromInline
     mutating func put(_ changes: ChangesOfFetch<Value>, on entry: Slot<Value>.Entry, of key: Key) {
         if let remaining = changes.remaining { self.put(remaining, on: entry, of: key) }
@@ -133,12 +134,13 @@ extension SlotState {
     @usableFromInline
     mutating func dropLayers(of key: Key) {
         guard let place = self.layers.index(forKey: key) else { return }
-        // With the table's own key, whose `deinit` may call this multiplexer.
+        // The table's own key is also released outside the lock, because its `deinit` may call this
+        // multiplexer.
         let former = self.layers.remove(at: place)
         self.dropped.append((former.key, former.value))
     }
 
-    /// The server's entry was removed: only uncommitted changes stay.
+    /// Drops the server's entry and the committed changes of a key, after a removal of the entry.
     ///
     /// - Parameters:
     ///   - key: The key.
@@ -181,9 +183,9 @@ extension SlotState {
         self.put(shown, of: key)
     }
 
-    /// Stores an entry with or without changes, with the unsaved state of the slot's entry.
+    /// Replaces the entry of a slot; the new entry is unsaved if the former entry was unsaved.
     ///
-    /// After an eviction, the entry is stale.
+    /// Without a former entry, such as after an eviction, the new entry is stale.
     private mutating func put(_ entry: Slot<Value>.Entry, of key: Key) {
         let former = self.slots.slot(of: key)?.entry
         var entry = entry
@@ -202,14 +204,14 @@ extension SlotState {
     /// - Parameters:
     ///   - layers: The changes; `nil` for the server's entry.
     ///   - key: The key.
-    ///   - isNew: Whether the shown value differs.
+    ///   - isNew: Whether the shown value differs from the value shown before.
     mutating func setLayers(_ layers: Layers<Value>?, of key: Key, isNew: Bool) {
         let base = self.layers[key]?.base
         self.dropLayers(of: key)
         guard var layers else {
             guard let base else { return }
-            // After an eviction, memory does not need the entry, which the shared store has. Without a fact,
-            // no report of the store would remove an outdated entry.
+            // After an eviction, memory does not need the entry, which the shared store has. A key without a
+            // fact (``SharedEntries``) gets no reports of the store, so an outdated entry would stay.
             let isGone =
                 self.shared.hasHadFacts && (self.slots.slot(of: key)?.entry == nil || !self.shared.hasFact(key))
             guard isGone else { return self.put(base, of: key) }
@@ -254,7 +256,8 @@ extension SlotState {
         if let shown { self.put(shown, of: key) }
     }
 
-    /// Stores a new entry below uncommitted changes; a call of ``takePendingWork()`` must follow.
+    /// Stores a new entry of the server, and shows the entry with uncommitted changes; a call of
+    /// ``takePendingWork()`` must follow.
     mutating func put(_ layers: Layers<Value>, on entry: Slot<Value>.Entry, of key: Key) {
         var layers = layers
         layers.base = entry
@@ -263,7 +266,8 @@ extension SlotState {
         self.setLayers(layers, of: key, isNew: true)
     }
 
-    /// Stores an entry from disk below the changes of its key, unless memory has the server's entry.
+    /// Stores an entry from disk as the server's entry of a key with changes, unless memory has the server's
+    /// entry.
     ///
     /// A call of ``takePendingWork()`` must follow.
     ///
@@ -272,7 +276,8 @@ extension SlotState {
     ///   - fromBeforeRefresh: See ``Slot/adoptLoaded(_:fromBeforeRefresh:)``.
     ///   - layers: The changes, applied to `entry`.
     ///   - key: The key.
-    /// - Returns: The slot; `nil` if the table has no room, and, without a change, if `layers` are outdated.
+    /// - Returns: The slot; `nil` if the table has no room, or if `layers` are outdated (then nothing is
+    ///   stored).
     @usableFromInline
     mutating func storeLoaded(
         _ entry: Slot<Value>.Entry,

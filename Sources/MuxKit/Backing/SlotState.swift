@@ -45,7 +45,8 @@ struct FollowedKey: Sendable {
     @usableFromInline var failure: (error: any Error, number: UInt64)?
     /// The numbers of events since the first consumer, without ``StateCounts/clears``.
     @usableFromInline var counts = StateCounts()
-    /// The last kept condition of the entry, for changes of tags while the entry is not in memory.
+    /// The condition that the entry had when it left memory, for changes of tags while the entry is not in
+    /// memory.
     @usableFromInline var lastCondition: EntryCondition?
 }
 

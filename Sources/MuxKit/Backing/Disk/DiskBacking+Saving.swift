@@ -244,7 +244,8 @@ extension DiskBacking {
                 made.failures.append(error)
                 made.unread[name] = error
                 failuresInARow += 1
-                // Otherwise entries that cannot be saved would exceed the bounds of memory.
+                // Permits the eviction of the unsaved entry: entries that cannot be saved must not exceed the
+                // bounds of memory.
                 self.memory.withSlots { state in
                     state.disk.unseen[key]? += 1
                     state.withSlot(of: key) { slot in if let entry = slot.entry { slot.recordFailedSave(of: entry) } }

@@ -5,10 +5,11 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
     var refresh = DiskRefresh()
     /// Keys whose entry on disk was written by a later version of the program.
     @usableFromInline var newer: Set<Key> = []
-    /// Keys of stored or fetched values whose entry on disk must be read before a save, because the entry may
-    /// be newer; with the number of failed reads by saves.
+    /// The keys whose entry on disk must be read before a save, because the entry may be newer than the value
+    /// in memory; with the number of failed reads by saves.
     ///
-    /// The key of a fetched value is included only after a failed read.
+    /// A call of `store` adds a key without an entry in memory. A fetch adds its key only after a failed
+    /// read.
     @usableFromInline var unseen: [Key: Int] = [:]
     /// Whether the removal of the domain on disk is pending; until the removal, no entry is read from disk.
     @usableFromInline var isDomainRemovalPending = false
@@ -30,8 +31,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
 
     @usableFromInline static var firstLossesBeforeTry: Int { 64 }
 
-    /// Whether an entry from disk was fetched before a refresh of the entry or of all entries, which may be
-    /// unsaved.
+    /// Whether an entry from disk was fetched before a refresh of the entry or of all entries; the refresh of
+    /// all entries may be unsaved.
     @usableFromInline
     func isFromBeforeRefresh(_ loaded: LoadedEntry<some Sendable>) -> Bool {
         loaded.stored.isRefreshed || self.refresh.isLater(than: loaded.stored)
@@ -92,7 +93,8 @@ struct DiskState<Key: Hashable & Sendable>: Sendable {
         return true
     }
 
-    /// A write-back wrote `count` of `entries`, and failed to write `failed` entries.
+    /// Records the end of a write-back: `count` entries were saved, `failed` entries were not, and memory has
+    /// `entries`.
     ///
     /// If `count` is zero, the next write-back of a table over its bound is due at a quarter more entries. If
     /// `failed` is also not zero, ``lossesBeforeTry`` is doubled, to at most 65,536; otherwise

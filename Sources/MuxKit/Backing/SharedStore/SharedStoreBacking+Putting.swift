@@ -5,7 +5,8 @@ extension SharedStoreBacking {
     ///
     /// - Parameters:
     ///   - entry: The entry.
-    ///   - isKept: Whether the store may have the entry, apart from the time to live.
+    ///   - isKept: Whether the store may have the entry; even then, an entry without a positive time to live
+    ///     is not put.
     ///   - key: The key.
     ///   - claim: The claim.
     ///   - began: The time at the start of the fetch.

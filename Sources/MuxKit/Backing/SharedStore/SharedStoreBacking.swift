@@ -125,7 +125,8 @@ final class SharedStoreBacking<Slots: SlotStorage>: Sendable {
                 loaded = await self.fallback(entry, at: asked, key, flight, known) ?? loaded
                 let left = patience - time.now.duration(since: start)
                 let end = time.now.advanced(by: rest)
-                // A claim that ends later is another claim; the tolerance covers the delay of replies.
+                // A claim that ends later than the claim of a vain wait is a new claim; the budget is added
+                // as a tolerance for delayed replies.
                 let isInVain = known.vainClaimEnd.map { end <= $0.advanced(by: client.policy.budget) } ?? false
                 // After failed fetches of two machines, all waiting machines fetch at the same time.
                 guard left > .zero, wait.failureCount < 2, !isInVain, !Task.isCancelled else {
