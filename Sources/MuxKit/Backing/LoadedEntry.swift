@@ -48,7 +48,8 @@ extension SlotMemory {
         guard !(isMigrated && needsSelection), self.selection?.includes(key, stored.validator) ?? true else {
             return nil
         }
-        // A number greater than the last number of the log would exclude the entry from later changes.
+        // With a number greater than the last number of the log, later changes of tags would not apply to the
+        // entry.
         let number = min(stored.tagNumber ?? 0, self.repository.tagLog.lastNumber)
         let condition = self.condition(stored.tags, of: key, since: number)
         guard condition?.removesEntry != true else { return nil }

@@ -25,8 +25,8 @@ public struct Fetched<Value: Sendable>: Sendable {
 
     /// The time after the time to live in which the stale value may replace a silenceable failure of a fetch.
     ///
-    /// `nil` for ``MuxPolicy/staleIfError``. Even with zero, the value may replace a failure before the end
-    /// of the time to live, such as after a refresh, and within ``staleWhileRevalidate``.
+    /// `nil` for ``MuxPolicy/staleIfError``. Before the end of the time to live (such as after a refresh) and
+    /// within ``staleWhileRevalidate``, the value may replace a failure even if this limit is zero.
     public var staleIfError: Duration?
 
     /// The server's validator of the value, such as an entity tag; stored with the value.

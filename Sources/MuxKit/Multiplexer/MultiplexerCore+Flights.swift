@@ -46,7 +46,7 @@ extension MultiplexerCore {
 
     /// Fetches, and ends the flight, after a look-up that found `loaded` and got `claim`.
     ///
-    /// A flight that is cancelled ends without a fetch.
+    /// A flight that was cancelled before the fetch ends without a fetch.
     @inlinable
     @inline(__always)
     func fetchAndLand(_ key: Key, _ flight: FlightID, _ loaded: FormerSlot<Value>?, _ claim: FetchClaim?) async {

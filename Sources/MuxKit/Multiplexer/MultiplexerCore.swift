@@ -294,7 +294,8 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
         self.memory.refreshAll { state, number in
             if let shared { shared.client.addInvalidations(of: [.domain(shared.persistence.domain)]) }
             state.shared.recordRefreshOfAll(number: number)
-            // One record on disk replaces the marks of all entries that are not in memory.
+            // This record, which is saved on disk, replaces the marks of single entries that are not in
+            // memory.
             if let date { state.disk.refresh.refreshed(at: date, upTo: number) }
         }
         shared?.client.sendInvalidationsLater()

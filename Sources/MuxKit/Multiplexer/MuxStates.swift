@@ -101,7 +101,7 @@ public struct MuxStates<Value: Sendable>: AsyncSequence, Sendable {
     /// Whether consecutive states may differ only in their counts.
     var includesCounts = false
 
-    /// The current state; ``MuxState/failure`` only if a consumer follows the key.
+    /// The current state, which has a ``MuxState/failure`` only if a consumer follows the key.
     package var current: MuxState<Value> {
         self.read().map { MuxState($0) }
             ?? MuxState(entry: nil, isLoading: false, failure: nil, failureNumber: nil, counts: StateCounts())
