@@ -1,7 +1,7 @@
 /// A queue of the deadlines of flights.
 ///
-/// All flights have the same time limit, so deadlines are added in order, except by concurrent arrivals: such
-/// a deadline may be noticed slightly late.
+/// All flights have the same time limit, so deadlines are usually added in order. A deadline that a
+/// concurrent arrival adds after a later deadline may be noticed slightly late.
 @usableFromInline
 package struct FlightDeadlines<Key: Sendable>: Sendable {
     @usableFromInline

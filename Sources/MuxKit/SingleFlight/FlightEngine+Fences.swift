@@ -123,8 +123,8 @@ extension FlightEngine {
 
     /// Whether the key has a current flight, or a fenced flight with callers.
     ///
-    /// May be `false` while a task of the key still runs: a fenced flight without callers, or a flight beyond
-    /// its deadline.
+    /// May be `false` while a task of the key still runs: the task of a fenced flight without callers, or of
+    /// a flight beyond its deadline.
     package func isInFlight(_ key: Key) -> Bool { self.engineState.withLock { $0.machines[key] != nil } }
 
     /// The numbers of waiting callers, of flights without a leading caller whose work has not ended, and of

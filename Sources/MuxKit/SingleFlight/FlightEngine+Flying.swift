@@ -128,7 +128,8 @@ extension FlightEngine {
         /// `true` to end the flight if no other caller waits and the flight need not finish; `false` to let
         /// the flight finish even without callers.
         @usableFromInline package var isOver = false
-        /// Whether a newer value exists: ``isOver`` then also ends a flight that must finish.
+        /// Whether the flight is unnecessary, such as after the load of a fresh value from a shared store:
+        /// ``isOver`` then also ends a flight that must finish.
         @usableFromInline package var isRenewed = false
 
         @inlinable
@@ -264,7 +265,7 @@ extension FlightEngine {
     }
 }
 
-/// A running flight outside of the state machine: task, linger and priority.
+/// The task, linger timer and priority of a running flight, which the state machine does not have.
 @usableFromInline
 struct RunningFlight: Sendable {
     /// The task; `nil` until the task is stored.

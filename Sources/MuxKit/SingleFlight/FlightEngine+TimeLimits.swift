@@ -32,7 +32,7 @@ extension FlightEngine {
 
     /// Starts a timer that answers callers that still wait after `duration`, if `instead` returns an answer.
     ///
-    /// A flight without another caller continues, unless the flight is fenced.
+    /// A flight that loses its last caller in this way continues, unless the flight is fenced.
     @usableFromInline
     func startWaitLimit(
         of callers: [(Ticket, Key)],
@@ -61,8 +61,8 @@ extension FlightEngine {
 
     /// Starts the task that watches the deadlines of all flights.
     ///
-    /// The task ends when, after a passed deadline, no running flight has a deadline; and on cancellation, or
-    /// after the release of the engine.
+    /// The task ends after a deadline if no other running flight has a deadline. The task also ends on
+    /// cancellation, and after the release of the engine.
     @usableFromInline
     func watchDeadlines(from first: Moment) -> Task<Void, Never> {
         let time = self.time

@@ -5,10 +5,10 @@ public import Synchronization
 /// A *flight* is one run of the work of a key, such as a fetch. The *owner* of an engine is the type that
 /// uses the engine, such as a multiplexer.
 ///
-/// The engine is the shell of ``FlightStateMachine``, with a lock, tasks and continuations. One lock guards
-/// the flights and the owner's state. An owner therefore looks up an answer and joins a flight in one
-/// critical section. The store of an outcome and the removal of the callers to resume are one critical
-/// section, too.
+/// A ``FlightStateMachine`` has the flights and callers of a key; the engine adds a lock, tasks and
+/// continuations. One lock guards the flights and the owner's state. An owner therefore looks up an answer
+/// and joins a flight in one critical section. Another critical section stores an outcome and removes the
+/// flight with its callers.
 ///
 /// **Concurrent calls.** Any member may be called from any thread. The closures that receive the owner's
 /// state run under the lock. A closure that runs under the lock must not call the engine.
@@ -17,7 +17,7 @@ public import Synchronization
 /// flight without callers.
 @usableFromInline
 package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, State: Sendable>: Sendable {
-    /// The result of a call without an error.
+    /// What a caller gets, unless the caller gets an error.
     @usableFromInline
     package enum Landing: Sendable {
         /// The answer, such as the outcome of a flight.
@@ -104,7 +104,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @usableFromInline let flight: FlightID
         @usableFromInline let priority: FlightPriority
         @usableFromInline var work: Work?
-        /// The first deadline of a new watch; `nil` if no new watch is necessary.
+        /// The first deadline for a new ``FlightEngine/watchDeadlines(from:)``; `nil` to start no such task.
         @usableFromInline var watch: Moment?
         /// The result of ``FlightDeadlines/add(_:of:at:runningCount:keeping:)``, released outside the lock.
         @usableFromInline var forgotten: [FlightDeadlines<Key>.Deadline] = []
@@ -144,7 +144,8 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
         @inlinable
         func isFollowed(_ key: Key) -> Bool { !self.followedKeys.isEmpty && self.followedKeys.contains(key) }
 
-        /// Takes a call of ``follower``, to be made outside the lock; `nil` without a change.
+        /// Returns a closure that reports ``changedKeys``, to be called outside the lock; `nil` if there is
+        /// nothing to report.
         @inlinable
         mutating func takeNotice() -> (@Sendable () -> Void)? {
             guard let follower, !self.changedKeys.isEmpty else { return nil }

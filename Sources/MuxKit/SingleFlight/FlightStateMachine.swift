@@ -8,9 +8,9 @@
 ///
 /// - At most one flight is *current*: new callers join the current flight, and the end of the current flight
 ///   usually commits the outcome.
-/// - A *fence* removes the current flight, so that the next caller starts another flight. A fenced flight
-///   with waiters is *detached*: the flight still answers the waiters, but does not commit the outcome. When
-///   the work begins, ``beginWork(_:)`` ends the effect of earlier fences on the flight.
+/// - After a *fence*, the current flight is no longer current, so the next caller starts another flight. A
+///   fenced flight with waiters is *detached*: the flight still answers the waiters, but does not commit the
+///   outcome. When the work begins, ``beginWork(_:)`` ends the effect of earlier fences on the flight.
 /// - A current flight that is cancelled after the departure of its waiters stays current until the work ends,
 ///   so the next flight starts afterwards; only a fence or the deadline removes the flight earlier.
 /// - Callers may join a cancelled flight, which may still succeed. After a failure of this flight, another
@@ -283,8 +283,8 @@ package struct FlightStateMachine: Sendable, Hashable {
         case commit(Few<FlightWaiter>)
         /// Resume these callers with the outcome, and do not keep the outcome.
         case answer(Few<FlightWaiter>)
-        /// Resume these callers with the outcome, do not keep the outcome, and start this flight for later
-        /// callers; `nil` if the later callers have moved to the current flight.
+        /// Resume these callers with the outcome, do not keep the outcome, and start this flight for the
+        /// callers that must not get the outcome; `nil` if these callers have moved to the current flight.
         case answerAndRestart(Few<FlightWaiter>, FlightID?)
         /// The flight failed after a cancellation, but callers have joined, or the flight must finish: start
         /// this flight instead.
@@ -297,8 +297,8 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///   - id: The flight.
     ///   - failed: Whether the work failed.
     ///   - next: The identifier of a new flight that replaces a cancelled or outdated flight.
-    ///   - late: The first ticket of the callers that must not get an outdated outcome; `nil` for an outcome
-    ///     that is not outdated. Ignored after a failure.
+    ///   - late: For an outdated outcome, the smallest ticket of the callers that must not get the outcome;
+    ///     otherwise `nil`. Ignored after a failure.
     /// - Returns: The effect on the callers.
     @usableFromInline
     package mutating func endFlight(_ id: FlightID, failed: Bool, next: FlightID, late: Ticket? = nil) -> EndAction {
@@ -345,10 +345,10 @@ package struct FlightStateMachine: Sendable, Hashable {
         }
     }
 
-    /// Sets a fence: the outcome of an earlier flight is dropped, unless the work of the flight begins later.
+    /// Sets a fence: the outcome of a flight whose work began before the fence is not kept.
     ///
-    /// - Parameter dismissing: Whether callers of earlier flights are answered now; otherwise the callers
-    ///   wait for the outcome.
+    /// - Parameter dismissing: Whether the callers of all flights are answered now; otherwise the callers
+    ///   wait for the outcome of their flight.
     /// - Returns: The callers to answer, and the flights to cancel.
     package mutating func fenceFlights(dismissing: Bool) -> FenceAction {
         defer { self.current = nil }

@@ -64,7 +64,8 @@ package struct FlightWaiter: Sendable, Hashable {
 
     /// Suspends a caller until its answer; an answer may come before the suspension.
     ///
-    /// Captures only the caller and the isolation, so that a waiting task needs no second block of memory.
+    /// The closures capture only the caller and the isolation, so that a waiting task needs no second block
+    /// of memory.
     ///
     /// - Parameters:
     ///   - caller: The caller.
@@ -147,10 +148,11 @@ package struct FlightWaiter: Sendable, Hashable {
 package protocol FlightCaller: AnyObject, Sendable {
     var ticket: Ticket { get }
 
-    /// The caller's task is cancelled: answers the waiter if the waiter has arrived and is not answered yet.
+    /// Called when the caller's task is cancelled: answers the waiter if the waiter has arrived and is not
+    /// answered yet.
     func leave()
 
-    /// The priority of the caller's task is escalated during the wait.
+    /// Called when the priority of the caller's task is escalated during the wait.
     func raise(to priority: TaskPriority)
 }
 
@@ -208,8 +210,8 @@ package final class FlightGathering: Sendable {
     private struct State: Sendable {
         /// In the order of tickets.
         var answers: [FlightWaiter.Answer?]
-        /// The number of waiters without an answer, which have arrived or will arrive before the caller
-        /// suspends.
+        /// The number of waiters that ``addWaiters(_:resuming:whenMissing:)`` has added and that have no
+        /// answer yet.
         var missingCount = 0
         /// The greatest number of missing answers at which the caller is resumed.
         var mostMissing = 0
@@ -232,8 +234,8 @@ package final class FlightGathering: Sendable {
     /// - Parameters:
     ///   - first: The ticket of the first waiter; the tickets of further waiters follow.
     ///   - count: The number of waiters.
-    ///   - limit: The maximum number of waiters without an answer, at least 1. At the maximum, further
-    ///     waiters arrive when at most half of the maximum is without an answer.
+    ///   - limit: The maximum number of waiters without an answer, at least 1. After each group of arrivals,
+    ///     the next waiters arrive when at most half of the maximum is without an answer.
     ///   - isolation: The caller's isolation, in which the caller continues.
     ///   - arrive: See ``ArrivingFlightCaller/arrive(_:mayBeginHere:)``; called once for each waiter, with
     ///     the index. Returns the cleanup after the wait.

@@ -1,5 +1,5 @@
-/// The smallest ticket of the callers that joined running flights of a multiplexer after each recent change
-/// of any tag.
+/// For each recent change of any tag, the smallest ticket of the callers of a multiplexer that joined a
+/// running flight between this change and the next change.
 ///
 /// A value must not answer a caller that joined the flight after a change of the value's tags. The tags may
 /// be known only at the end of the fetch, so the smallest ticket after a change of any tag is recorded.

@@ -123,7 +123,8 @@ package struct WaitTable: Sendable {
         return closing
     }
 
-    /// For each flight of `nodes`, the tickets of the waits for the flight in a cycle of waits.
+    /// For each flight of `nodes`, the tickets of those waits for the flight that are part of a cycle of
+    /// waits.
     ///
     /// - Complexity: O(1) without possible waits, otherwise O(*m* log *m*) for *m* waits.
     package mutating func ticketsInCycles(with nodes: [WaitForNode]) -> [WaitForNode: [Ticket]] {

@@ -13,7 +13,7 @@
 ///   - operation: Does the work.
 ///   - late: Called with the outcome of an operation that ended after the wait.
 /// - Returns: The result of the operation; `nil` if the operation took longer.
-/// - Throws: The error of the operation within the limit.
+/// - Throws: The error of an operation that fails within the limit.
 package func waiting<Success: Sendable>(
     for limit: Duration,
     by time: TimeSource,
