@@ -1,14 +1,14 @@
 /// The usability of an entry for one request at one moment.
 ///
-/// ``of(_:_:)`` determines the usability; ``PackedSlot`` has a fast test for fresh entries. Where a case says
-/// that the request fetches, a remembered failure has precedence, except for a reload.
+/// ``of(_:_:)`` determines the usability; ``PackedSlot`` has a fast test for fresh entries. In the cases in
+/// which the request fetches, a remembered failure prevents the fetch, except for a reload.
 @usableFromInline
 package enum Freshness: Sendable, Hashable {
     /// Fresh: the request gets the entry at once; `renews` tells whether a renewal is due.
     case fresh(renews: Bool)
     /// Stale, but the request gets the entry at once; `renews` tells whether a renewal is due.
     ///
-    /// During a backoff, also a fresh entry beyond the request's maximum age.
+    /// During a backoff, this case includes a fresh entry that exceeds the request's maximum age.
     case servable(renews: Bool)
     /// The request fetches, and gets the entry only after a silenceable failure or the wait limit.
     ///
@@ -32,7 +32,7 @@ package enum Freshness: Sendable, Hashable {
         /// Whether a refresh has made the entry stale.
         package var isRefreshed: Bool
         /// Whether, after a recent failure, an entry that is not fresh for the request is served without
-        /// another fetch, within the limit for failures.
+        /// another fetch, up to the limit of ``MuxPolicy/staleIfError``.
         package var isInBackoff: Bool
         /// Whether a failure is remembered.
         package var isFailureRemembered: Bool

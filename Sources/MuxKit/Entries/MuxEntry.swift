@@ -6,7 +6,8 @@ public struct MuxEntry<Value: Sendable>: Sendable {
         case memory
         /// Disk: memory did not have the value.
         case disk
-        /// The shared store of several machines, which may have confirmed a value in memory.
+        /// The shared store of several machines: the value came from the store, or the store confirmed a
+        /// value in memory.
         case sharedStore
         /// A fetch for this request, perhaps shared with other requests.
         case fetch
@@ -44,13 +45,14 @@ public struct MuxEntry<Value: Sendable>: Sendable {
     /// The source of the value.
     public let source: Source
 
-    /// Whether the value has reached its time to live, was refreshed since, or has a ``staleReason``.
+    /// Whether the age has reached ``timeToLive``, a refresh has made the value stale, or a ``staleReason``
+    /// is set.
     public let isStale: Bool
 
     /// The reason for a stale value.
     ///
-    /// `nil` for a fresh value. A stale value without a reason was fetched during the request, also by
-    /// another machine, or was not returned by a request.
+    /// `nil` for a fresh value, for a stale value that this or another machine fetched during the request,
+    /// and for an entry that no request returned.
     public let staleReason: StaleReason?
 
     /// Identifies the value among all values in the multiplexer; a renewed value keeps its revision.

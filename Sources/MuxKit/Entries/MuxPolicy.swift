@@ -66,11 +66,11 @@ public struct MuxPolicy: Sendable {
     /// Default: ``SilenceableError/isSilenceable(_:)``.
     public var isSilenceable: @Sendable (any Error) -> Bool
 
-    /// The time after a failure in which an older value is served without another fetch.
+    /// The time after a failed fetch in which a cached value, even if stale, is served without another fetch.
     ///
     /// Default: 1 second; zero or less for no such time.
     ///
-    /// - After each failure that the older value may replace (``staleIfError``), requests get the older value
+    /// - After each failure that a cached value may replace (``staleIfError``), requests get the cached value
     ///   without a fetch for this time. A longer time of ``remembersFailure`` takes precedence.
     /// - Background renewals (``staleWhileRevalidate``, ``refreshAhead``) pause after any failure. The pause
     ///   doubles with each consecutive failure, up to one minute or this time, whichever is longer. A success
@@ -125,7 +125,8 @@ public struct MuxPolicy: Sendable {
     /// number of values exceeds 4 × `maximumCount` + 1,024. The observer then gets an event for each eviction
     /// (``MuxEvent/Kind/evictedUnsaved``), and the next ``MuxRepository/SaveReport`` counts the evictions.
     /// The limit also applies to the number of remembered failures of keys without a value. With a limit of
-    /// zero or less, callers share a fetch, and no value is kept, apart from unsaved values until their save.
+    /// zero or less, callers still share a running fetch, but no value is kept, except an unsaved value until
+    /// its save.
     public var maximumCount: Int?
 
     /// The maximum total cost of the values of a ``MultiplexerMap`` in memory; `nil` for no limit.
@@ -143,8 +144,8 @@ public struct MuxPolicy: Sendable {
     ///
     /// Set `true` for keys in neighbourhoods that are revisited soon, such as the thumbnails of a grid that
     /// is scrolled back and forth. A loop over more keys than the limit then never finds a value in memory. A
-    /// request is a use, a ``MultiplexerMap/store(_:key:)`` is not. An unsaved value that exceeded the limit
-    /// counts as used at its save.
+    /// request is a use, a ``MultiplexerMap/store(_:key:)`` is not. An unsaved value that was kept beyond the
+    /// limit counts as used at its save.
     public var evictsLeastRecentlyUsed: Bool
 
     /// The version of the value's format on disk.
@@ -246,7 +247,7 @@ extension MuxPolicy {
     /// let rates = MultiplexerMap<String, Rate>(policy: .service(timeToLive: .seconds(60))) { … }
     /// ```
     ///
-    /// - Lifetimes differ by up to a tenth, so values of the same fetch time are not renewed together.
+    /// - Lifetimes differ by up to a tenth, so values that were fetched together are not renewed together.
     /// - The first request near the end of the time to live starts a renewal, and gets the present value.
     /// - After the end of a lifetime, requests get the stale value during the renewal, for one more time to
     ///   live.

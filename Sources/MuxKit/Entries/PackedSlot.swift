@@ -121,9 +121,9 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     /// Whether the entry is fresh, and needs no early renewal and no selection.
     ///
-    /// `false` does not always mean a miss: then ``Freshness`` decides. The function tests only whether the
-    /// condition was checked since the last change of any tag: a check would add reference counting to each
-    /// hit.
+    /// `false` does not always mean a miss: then ``Freshness`` decides. The function does not check the
+    /// condition of an entry with tags, only whether the condition was checked since the last change of any
+    /// tag: a check would add reference counting to each hit.
     ///
     /// - Parameters:
     ///   - now: The time.
@@ -146,8 +146,8 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 
     /// Whether the entry has no validator, and is too old for any use as a stale entry.
     ///
-    /// An additional period, which is the time to live but at least 60 seconds, serves requests that accept a
-    /// value of any age.
+    /// An additional period (the time to live, but at least 60 seconds) keeps the entry for requests that
+    /// accept a value of any age.
     @inlinable
     package func isBeyondUse(at now: Moment, _ limits: Freshness.Limits) -> Bool {
         // First the cheap check, which nearly always ends the function.
@@ -211,7 +211,7 @@ package struct PackedSlot<Value: Sendable>: Sendable {
 }
 
 extension Slot {
-    /// Unpacks a slot, before ``Slot/applyCondition()``.
+    /// Unpacks a slot; does not apply the entry's condition (``Slot/applyCondition()``).
     ///
     /// An entry with a ``Slot/Entry/sequence`` below `refresh` is stale. A failure is dropped if the
     /// failure's own sequence is below `refresh`.

@@ -73,7 +73,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     @usableFromInline
     package final class FailureRecord: Sendable {
-        /// The end of the time in which an older entry is served without another fetch.
+        /// The end of the time in which the entry, even if stale, is served without another fetch.
         @usableFromInline let heldUntil: Moment
         /// A remembered failure, and the end of its lifetime.
         @usableFromInline let failure: (error: any Error, until: Moment)?
@@ -81,7 +81,7 @@ package struct Slot<Value: Sendable>: Sendable {
         @usableFromInline let pause: FailurePause
         /// The number of the failure, from the same counter as ``Slot/Entry/sequence``.
         ///
-        /// A refresh of all entries with a greater number ends the failure.
+        /// A refresh of all entries ends the failure if the refresh has a greater number.
         @usableFromInline let sequence: UInt64
 
         init(heldUntil: Moment, failure: (error: any Error, until: Moment)?, pause: FailurePause, sequence: UInt64) {
@@ -201,7 +201,7 @@ package struct Slot<Value: Sendable>: Sendable {
     /// - Parameters:
     ///   - entry: The entry.
     ///   - fromBeforeRefresh: Whether the entry is older than a refresh that is already saved, or that is
-    ///     saved separately. Such an entry becomes stale, but this refresh makes no entry unsaved.
+    ///     saved separately. Such an entry becomes stale, but this refresh does not make the entry unsaved.
     @inlinable
     package mutating func adoptLoaded(_ entry: Entry, fromBeforeRefresh: Bool) {
         guard self.entry == nil, !self.isRemovalPending else { return }
@@ -237,7 +237,7 @@ package struct Slot<Value: Sendable>: Sendable {
         }
     }
 
-    /// Renews a valid condition: then only later changes have an effect.
+    /// If the condition holds, renews the condition: only changes after this call then have an effect.
     mutating func markCondition() { self.entry?.markCondition() }
 
     /// A copy of the slot after ``applyCondition()``.
@@ -269,7 +269,7 @@ package struct Slot<Value: Sendable>: Sendable {
     ///
     /// - Parameters:
     ///   - error: The error.
-    ///   - heldUntil: The end of the time in which an older entry is served without another fetch.
+    ///   - heldUntil: The end of the time in which the entry, even if stale, is served without another fetch.
     ///   - until: The end of the time in which the error is remembered.
     ///   - firstPause: The pause of background renewals after a first failure; consecutive failures extend
     ///     the pause.
@@ -339,7 +339,7 @@ package struct Slot<Value: Sendable>: Sendable {
 
     /// Removes the entry from memory, unless the slot has unsaved changes.
     ///
-    /// - Parameter keepingMark: Whether the mark of a refresh is kept.
+    /// - Parameter keepingMark: Whether ``isRefreshed`` keeps its value.
     /// - Returns: The value, for the caller to release outside the lock.
     package mutating func dropSavedEntry(keepingMark: Bool) -> Value? {
         guard let entry, !entry.isDirty, !self.isRemovalPending else { return nil }

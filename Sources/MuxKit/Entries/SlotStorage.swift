@@ -47,8 +47,8 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Makes all entries in memory stale, and removes the failures.
     ///
-    /// A table also removes the marks of refreshed absent entries. A ``SingleSlot`` without an entry gets
-    /// such a mark.
+    /// A table also removes the marks of refreshed keys without an entry in memory. A ``SingleSlot`` without
+    /// an entry is marked as refreshed.
     ///
     /// - Parameters:
     ///   - number: The sequence number of the refresh, from the same counter as ``Slot/Entry/sequence``.
@@ -57,11 +57,11 @@ package protocol SlotStorage<Key, Value>: Sendable {
     ///   failures.
     mutating func refreshAll(_ number: UInt64, removed: (any Sendable) -> Void)
 
-    /// Whether the marks of refreshed absent entries are so many that a refresh of all entries on disk should
-    /// replace the marks.
+    /// Whether so many keys without an entry in memory are marked as refreshed that a refresh of all entries
+    /// on disk should replace the marks.
     var hasTooManyMarks: Bool { get }
 
-    /// Removes the marks of refreshed absent entries.
+    /// Removes the marks of refreshed keys without an entry in memory.
     ///
     /// - Returns: The marks, for the caller to release outside its lock.
     /// - Complexity: O(*n*) in the number of marks.
@@ -115,7 +115,7 @@ package protocol SlotStorage<Key, Value>: Sendable {
 
     /// Some of the keys with an entry or a failure; see ``unsavedKeys(before:atMost:)`` for the parameters.
     ///
-    /// A ``SingleSlot`` also returns its key for a mark without an entry.
+    /// A ``SingleSlot`` returns its key unless the slot is vacant.
     func keys(before place: Int?, atMost count: Int) -> (keys: [Key], next: Int?)
 
     /// Removes all slots.

@@ -101,9 +101,9 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
 
     /// The value of the entry of `key`, fresh or stale; counts as a use.
     ///
-    /// `nil` without an entry, and for an entry that a clear of its tags has removed. Also `nil` for a time
-    /// to live of zero or less, such as of an entry on disk from before an external change
-    /// (``Persistence/changedAt``).
+    /// `nil` without an entry, and for an entry that a clear of its tags has removed. Also `nil` for an entry
+    /// with a time to live of zero or less, such as an entry on disk that was fetched before an external
+    /// change (``Persistence/changedAt``).
     @inlinable
     package mutating func requestedValue(of key: Key) -> Value? {
         let place = self.table.place(of: key)
@@ -414,8 +414,8 @@ package struct SlotTable<RawKey: Hashable & Sendable, Value: Sendable>: SlotStor
         self.setUnsaved(packed.isUnsaved, key, released: released)
     }
 
-    // A fold makes all entries on disk stale, so 64 refreshes are kept even with a small maximum count. At
-    // most 65,536 refreshes are kept, which bounds the memory.
+    // The refresh that replaces the marks makes all entries on disk stale, so 64 marks are kept even with a
+    // small maximum count. At most 65,536 marks are kept, which bounds the memory.
     @inlinable
     package var hasTooManyMarks: Bool {
         self.refreshes.count > max(min(self.table.maximumCount ?? .max, 65_536), 64)

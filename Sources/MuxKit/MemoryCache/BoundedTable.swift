@@ -223,8 +223,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Whether the bound of cost holds if an element of `cost` replaces the element `number`.
     ///
-    /// The count is not examined: a replacement keeps the count, and if the count exceeds its bound, no other
-    /// element may be evicted.
+    /// The count is not examined, because a replacement does not change the count. If the count exceeds its
+    /// bound, all other elements are protected from eviction.
     @inlinable
     func fits(_ cost: Int, insteadOf number: Int) -> Bool {
         guard let maximumCost else { return true }
@@ -271,8 +271,8 @@ package struct BoundedTable<Key: Hashable & Sendable, Element: Sendable>: Sendab
 
     /// Doubles the capacity, or reserves the maximum at once if an eighth of the maximum is used.
     ///
-    /// With doubling alone, the allocator would retain some of the last, large arrays: a tenth of the memory
-    /// (glibc 2.41).
+    /// With doubling alone, the allocator would retain some of the former, large arrays: a tenth of the
+    /// memory (glibc 2.41).
     @usableFromInline
     mutating func grow() {
         let most = self.maximumCount ?? .max

@@ -26,9 +26,9 @@
 ///   the main queue. Then the count of probes begins again.
 ///
 /// With a bound of cost, queues are measured by cost. An eviction, except a renewal of the main queue, then
-/// takes the most costly of several old elements: of the eight oldest elements of the queue, or of the oldest
-/// eighth of a queue with less than 64 elements, if the uses permit the eviction. With equal costs, and at
-/// most 9,102 elements, the order is the same as without costs.
+/// examines the eight oldest elements of the queue, or the oldest eighth of a queue with less than 64
+/// elements. Of the elements whose uses permit the eviction, the most costly element is evicted. With equal
+/// costs, and at most 9,102 elements, the order is the same as without costs.
 ///
 /// An order **by recency** evicts the least recently used element: all elements that are not set aside are in
 /// the main queue, and a use moves the element to the newest place.
@@ -171,7 +171,8 @@ package struct EvictionOrder: Sendable {
 
     /// Adapts the share if a new element was evicted shortly before.
     ///
-    /// Shortly before: the queue of the ghost has evicted fewer elements since than a tenth of ``places``.
+    /// Shortly before: since then, the queue that evicted the element has evicted fewer elements than a tenth
+    /// of ``places``.
     ///
     /// - Returns: Whether the element was evicted from the small queue recently, and so may enter the main
     ///   queue.

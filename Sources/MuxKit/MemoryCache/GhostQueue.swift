@@ -52,7 +52,7 @@ package struct GhostQueue: Sendable {
     private mutating func grow() {
         let former = self.index
         // Reserves the limit early, as ``BoundedTable`` does: with doubling alone, the allocator would retain
-        // some of the last, large arrays.
+        // some of the former, large arrays.
         let count = self.ring.count
         let room = count >= self.limit / 8 ? self.limit : max(12, count * 2)
         self.ring.reserveCapacity(room)
