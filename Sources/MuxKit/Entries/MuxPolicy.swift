@@ -6,7 +6,8 @@ import Foundation
 public struct MuxPolicy: Sendable {
     /// The name of the multiplexer in events and logs.
     ///
-    /// Default: `nil`, for the `cacheKey` of the multiplexer, or the type of the values without a `cacheKey`.
+    /// Default: `nil`. The name is then the `cacheKey` of the multiplexer, or the type of the values if the
+    /// multiplexer has no `cacheKey`.
     public var name: String?
 
     /// The freshness lifetime of a value, unless the fetch returns another lifetime.

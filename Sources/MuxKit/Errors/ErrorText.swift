@@ -6,10 +6,10 @@ package enum ErrorText {
     /// A sentence about an error.
     ///
     /// - Parameter error: Any error.
-    /// - Returns: The `errorDescription` of a `LocalizedError`; the problem, for a cancellation, a POSIX
-    ///   error, or an error of the URL loading system or of Foundation's coders; the localized description in
-    ///   the user info of another `NSError`; otherwise only the name of the error (``name(of:)``), because
-    ///   any other description may quote a secret.
+    /// - Returns: The `errorDescription` of a `LocalizedError`; a description of the problem for a
+    ///   cancellation, a POSIX error, or an error of the URL loading system or of Foundation's coders; the
+    ///   localized description in the user info of another `NSError`; otherwise only the name of the error
+    ///   (``name(of:)``), because any other description may quote a secret.
     package static func sentence(of error: any Error) -> String {
         self.ended(self.words(of: error).trimmingCharacters(in: .whitespacesAndNewlines))
     }

@@ -66,7 +66,8 @@ public struct RetryAdvice: Sendable, Hashable {
 
     /// The advice of `error`; of nested errors, the outermost error with advice decides.
     ///
-    /// Without advice, the result is ``transient``. `nil` stands for a result that requests another attempt.
+    /// Without advice, the result is ``transient``. A `nil` error stands for a result that requests another
+    /// attempt.
     package static func of(_ error: (any Error)?) -> RetryAdvice {
         error?.firstDecision(Self.decision) ?? .transient
     }

@@ -79,7 +79,7 @@ extension MuxEvent.Kind {
     }
 }
 
-/// The log of a repository's misuse in a debug build without an observer.
+/// Logs the misuse of a repository in a debug build, if the repository has no observer.
 ///
 /// Each sentence is written once for each repository, up to 100 sentences. A sentence contains no value, no
 /// key of an entry and no token.

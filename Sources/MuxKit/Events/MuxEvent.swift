@@ -10,7 +10,7 @@ public struct MuxEvent: Sendable, Equatable {
         /// A request got a value or a remembered failure from memory.
         ///
         /// With ``RequestOptions/cacheOnly``, the value may also be from disk or from a shared store. An HTTP
-        /// cache also counts responses from disk.
+        /// cache also sends this event for a response from disk.
         case hit
         /// A request joined a running flight.
         case joined
@@ -71,8 +71,8 @@ public struct MuxEvent: Sendable, Equatable {
         case sharedStoreUnavailable
         /// The shared store is available again.
         case sharedStoreAvailable
-        /// The shared store refused an entry, which only this machine has, or refused an invalidation, so
-        /// other machines may still have the old entries.
+        /// The shared store refused an entry, so only this machine has the entry; or refused an invalidation,
+        /// so other machines may still have the old entries.
         case notShared
         /// A change was added to an outbox of `MuxOutbox`.
         case changeAdded

@@ -2,8 +2,9 @@
 ///
 /// A cancelled `Task.sleep` leaves a job of 100 to 300 bytes until the deadline (Swift 6.3.1): a server with
 /// a limit of an hour for each request would keep the jobs of an hour of requests. Here a sleep is an entry
-/// in a heap. A *driver* is a task that sleeps until a deadline, the earliest at the start of the driver. A
-/// driver is started only if no driver wakes early enough, so the number of drivers is usually small.
+/// in a heap. A *driver* is a task that sleeps until the deadline that was the earliest when the driver
+/// started. A driver is started only if no driver wakes early enough, so the number of drivers is usually
+/// small.
 package final class SystemTimer: Sendable {
     package static let shared = SystemTimer()
 

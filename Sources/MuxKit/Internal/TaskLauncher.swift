@@ -304,6 +304,6 @@ package nonisolated(nonsending) func isolatingFailures<Item>(
 
 /// The number of consecutive failed calls after which ``isolatingFailures(of:concernsAll:_:)`` gives up.
 ///
-/// The isolation of a single item among millions needs fewer failed calls. An unavailable store causes at
-/// most this number of calls.
+/// The isolation of a single item among millions needs fewer failed calls than this number. An unavailable
+/// store causes at most this number of calls.
 private let mostFailuresInARow = 64

@@ -151,7 +151,7 @@ extension Duration {
 package struct CoarseClock: Sendable {
     private let origin: Int64?
 
-    /// The assumed maximum delay of a reading behind the current time.
+    /// The assumed maximum age of a reading.
     @inlinable static var latenessNanoseconds: Int64 { 50_000_000 }
 
     package init(_ time: TimeSource) { self.origin = time.systemOrigin }

@@ -61,9 +61,9 @@ package func shieldedFromCancellation<Success: Sendable>(
     _ operation: () async throws -> Success,
     whenTooLong: @escaping @Sendable () -> Void
 ) async throws -> Success {
-    // The schedule of a test of job orders; `nil` for a caller with an isolation, because a task that
-    // inherits an isolation cannot start on a chosen executor. With a schedule, the task starts outside the
-    // schedule, and suspends below until the schedule resumes the task.
+    // The schedule of jobs in a test; `nil` outside such a test, and for a caller with an isolation, because
+    // a task that inherits an isolation cannot start on a chosen executor. With a schedule, the task starts
+    // outside the schedule, and suspends below until the schedule resumes the task.
     let schedule = isolation == nil ? TaskLauncher.schedule : nil
     let executor: any TaskExecutor = schedule ?? FlightExecutor.shared
     return try await withoutActuallyEscaping(operation) { operation in
