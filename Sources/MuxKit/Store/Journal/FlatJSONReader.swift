@@ -27,7 +27,7 @@ struct FlatJSONReader {
         self.end = min(end, bytes.count)
     }
 
-    /// The next field; `nil` at the end or after an error, as ``isComplete`` indicates.
+    /// The next field; `nil` after the last field or an error, which ``isComplete`` distinguishes.
     mutating func next() -> (name: ArraySlice<UInt8>, value: Value)? {
         guard !self.isComplete, case .text(let range, hasEscapes: false)? = self.text(), self.take(UInt8(ascii: ":")),
             let value = self.value()

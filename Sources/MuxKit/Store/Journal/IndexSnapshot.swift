@@ -184,8 +184,8 @@ extension Journal {
         }
     }
 
-    /// Restores the index from the snapshot, if the snapshot matches the journal; the caller reads the other
-    /// records.
+    /// Restores the index from the snapshot, if the snapshot matches the journal; the caller then reads the
+    /// records after ``JournalSegment/end``.
     func restoreIndex(of segment: JournalSegment, size: Int64, _ session: Session) {
         // An entry takes less space in the snapshot than in the journal.
         guard let content = try? self.indexFile.open(atMost: max(size, DurableFile.usualMaximum))?.content else {

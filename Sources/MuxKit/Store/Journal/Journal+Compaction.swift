@@ -102,7 +102,7 @@ extension Journal {
         var first = records.endIndex
         while first > records.startIndex {
             size += records[first - 1].byteCount + row
-            // The most recently used record may exceed three quarters.
+            // The most recently used record alone may take the whole limit.
             guard size <= (first == records.endIndex ? byteLimit : byteLimit / 4 * 3) else { break }
             first -= 1
         }
@@ -188,8 +188,8 @@ extension Journal {
 }
 
 extension JournalSegment {
-    /// The number of dead bytes up to which no rewrite is due for the dead bytes alone; also the maximum size
-    /// of a small file.
+    /// The number of dead bytes above which the dead bytes alone may make a rewrite due; also the maximum
+    /// size of a small file in ``Journal/dropUnusable(from:)``.
     static let compactionFloor: Int64 = 1 << 16
 
     var isCompactionDue: Bool {

@@ -29,8 +29,8 @@ extension Journal {
         do throws(MuxStoreError) {
             try self.write(records, .relaxed)
         } catch let error where error.isOutOfSpace {
-            // The disk has no room for the tombstones: records that are overwritten below later count as
-            // damaged.
+            // The disk has no room for the tombstones. If the payloads are overwritten below, the records
+            // count as damaged at a later read.
             guard self.segment === segment else { throw error }
             for location in doomed { segment.index.remove(location.digest) }
             segment.isRewriteRequired = segment.isRewriteRequired || !doomed.isEmpty
@@ -131,7 +131,8 @@ extension JournalSegment {
         return meant.flatMap { (self.deadRecords?[$0] ?? []) + [self.index[$0]].compactMap(\.self) }
     }
 
-    /// Notes the record with `digest`, which is about to leave the index; no effect before the first removal.
+    /// Notes the record with `digest`, which is about to leave the index; no effect if ``deadRecords`` is
+    /// `nil`.
     func noteDeadRecord(of digest: EntryDigest) {
         guard self.deadRecords != nil, let location = self.index[digest] else { return }
         self.deadRecords?[digest, default: []].append(location)

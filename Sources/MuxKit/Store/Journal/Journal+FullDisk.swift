@@ -32,8 +32,8 @@ extension Journal {
         }
         guard let size = self.segment?.end else { throw error }
         let count = Int64(records.bytes.count)
-        // With a quota, the user cannot use all of the disk's free space: a single record must fit into the
-        // segment's size.
+        // If the quota is exhausted, the disk's free space does not help: a single record must fit into the
+        // space of the segment.
         if error.isOverQuota, records.headers.count == 1, count > size { throw error }
         // Limited, so that the sums below do not overflow.
         let free = min((try? self.fileSystem.freeSpace(at: self.layout.root)) ?? 0, 1 << 50)
@@ -52,7 +52,7 @@ extension Journal {
             // Each further attempt evicts at least half of the remaining bytes.
             limit = (self.segment?.index.liveBytes ?? 0) / 2
         }
-        // At this point the folder has no other entries.
+        // No entry is left to evict, so now the first records of the write are dropped.
         while records.headers.count > 1 {
             let half = Int64(records.bytes.count / 2) + JournalSegment.overhead(of: records.headers.count)
             _ = try records.keepLast(within: half, orThrow: error)

@@ -113,7 +113,8 @@ extension Journal {
             && status.size == session.status.size
     }
 
-    /// The session in the session file; replaces a missing or damaged file, or throws `refusal` if not `nil`.
+    /// The session in the session file; if the file is missing or damaged, throws `refusal`, or writes a new
+    /// file if `refusal` is `nil`.
     func openSession(readOnlyBecause refusal: MuxStoreError? = nil) throws(MuxStoreError) -> Session {
         if let session, try self.isInPlace(session) { return session }
         let (former, segment) = (self.session, self.segment)
@@ -159,7 +160,7 @@ extension Journal {
     private func adopt(_ status: FileStatus, _ content: SessionFile) -> Session {
         let session = Session(status: status, content: content)
         self.session = session
-        // The end of a session is not a loss.
+        // After the end of a session, missing entries are not a loss.
         if content.epoch > self.lastEpoch { self.filledStore = nil }
         self.lastEpoch = max(self.lastEpoch, content.epoch)
         return session

@@ -73,7 +73,7 @@ final class Journal {
 
     // MARK: - Reading
 
-    /// The number of the current session; as the first call, creates no file in a folder without a store.
+    /// The number of the current session; before any other call, creates no file in a folder without a store.
     func sessionEpoch() throws(MuxStoreError) -> UInt64 {
         // If the store had entries, this call must detect a loss of the entries.
         guard self.session == nil, self.filledStore == nil,
@@ -361,7 +361,7 @@ final class Journal {
                 segment.needsLineBreak ? [0x0a] : []
             }
         do {
-            // The lock excludes records of other processes between the parts of an incomplete append.
+            // An append may need several writes; the lock prevents writes of other processes in between.
             try self.fileSystem.appendAll(prefix.isEmpty ? records.bytes : prefix + records.bytes, to: segment.file)
             if durability == .full { try self.synchronize(segment) }
         } catch {

@@ -107,7 +107,8 @@ package struct JournalIndex: Sendable {
         guard let hit = self.find(digest) else { return }
         self.liveBytes -= self.rows[hit.number].byteCount
         let last = self.rows.count - 1
-        // The last row moves to this number; the row's position must be found before any row moves.
+        // The last row replaces the removed row. `find` reads the rows, so the position of the last row in
+        // `places` must be found before any row moves.
         let moved = hit.number == last ? nil : self.find(self.rows[last].digest)
         if let moved { self.places.renumber(at: moved.position, to: hit.number) }
         self.rows.swapAt(hit.number, last)
@@ -199,8 +200,8 @@ final class JournalSegment {
     var recordsSinceSnapshot = 0
     /// The size of the index snapshot in bytes, as far as this process knows.
     var snapshotBytes: Int64 = 0
-    /// The replaced and removed records with values in the file; `nil` before the first removal from the
-    /// file.
+    /// The records of entries that are in the file, but no longer in the index; `nil` until a removal looks
+    /// for such records.
     var deadRecords: [EntryDigest: [JournalIndex.Location]]?
 
     /// Whether the file may have dead records.

@@ -9,9 +9,9 @@ public import Foundation
 ///
 /// **Bounds.** If the folder exceeds the size limit, the store evicts the least recently used entries down to
 /// about three quarters of the limit; ``JournalStore/Statistics/evicted`` counts evictions. Loads and saves
-/// of this process count as uses; entries that this process has not used are ordered as on disk. The folder
-/// may exceed the limit for a time, for example during a save or after a failed rewrite. Records of a newer
-/// version of the library stay unchanged, even if the folder exceeds the limit.
+/// of this process count as uses; instead of all other uses, the order of the entries on disk counts. The
+/// folder may exceed the limit for a time, for example during a save or after a failed rewrite. Records of a
+/// newer version of the library stay unchanged, even if the folder exceeds the limit.
 ///
 /// **Unusable entries.** Opening a writable folder and rewriting the journal drop entries past
 /// ``MuxStoredEntry/usableUntil``. Opening may also rewrite the journal to remove such entries.

@@ -113,7 +113,7 @@ package struct JournalWalker {
         return true
     }
 
-    /// Handles an unterminated line: incomplete, except in a record of a later version.
+    /// Handles a last line without a line break: an incomplete line, or part of a record of a later version.
     private mutating func endWithoutLineBreak() {
         switch self.region {
         case .newer:
@@ -123,8 +123,8 @@ package struct JournalWalker {
         }
     }
 
-    /// The line at ``position`` without the line break; a single zero for a line that is too long for a
-    /// header.
+    /// The line at ``position`` without the line break; a single zero byte instead of a line that is too long
+    /// for a header.
     private mutating func line(to end: Int64) throws(MuxStoreError) -> ArraySlice<UInt8> {
         let count = end - 1 - self.position
         guard count <= Int64(RecordCodec.maximumHeader) else { return [0] }
