@@ -305,7 +305,8 @@ package enum MuxStoreLocation {
     /// ends with a digest of `text`.
     package static func folderName(for text: String) -> String {
         let name = self.safeName(text.utf8.prefix(100))
-        // A long string that ends like a digest could equal the name of another string.
+        // A string of more than 64 bytes could be equal to the name of another string, which ends with a
+        // digest.
         guard !name.utf8.elementsEqual(text.utf8) || name.utf8.count > 64 else { return name }
         return self.safeName(text.utf8.prefix(35)) + "-" + SHA256.text(SHA256.hash(text))
     }

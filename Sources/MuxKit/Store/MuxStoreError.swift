@@ -46,8 +46,8 @@ public enum MuxStoreError: Error, Sendable, Hashable {
     /// The library did not use the folder or file.
     case notPrivate
 
-    /// The full name that the file or folder stores differs from the requested name; the library neither used
-    /// nor removed the file or folder.
+    /// The name that is stored inside the file or folder differs from the requested name; the library neither
+    /// used nor removed the file or folder.
     case otherName
 
     /// Whether the entry is the cause of the error, so a repetition with the same entry cannot succeed.

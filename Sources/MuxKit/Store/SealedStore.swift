@@ -83,8 +83,8 @@ public struct SealedStore: MuxStore {
     /// Seals and saves `entries`, and replaces entries with the same names.
     ///
     /// - Throws: ``MuxStoreError/PartialSave`` with the entries that cannot be sealed or that the other store
-    ///   does not save, if all other entries are saved; any other error of the other store if no entry counts
-    ///   as saved.
+    ///   does not save; the other entries count as saved. After any other error of the other store, no entry
+    ///   counts as saved.
     public func save(_ entries: [MuxStoredEntry], durability: MuxDurability) async throws {
         let results = await BlockingWork.map(entries) { entry in Result { try self.sealed(entry) } }
         var sealed: [MuxStoredEntry] = []

@@ -338,7 +338,7 @@ final class LockWait: Sendable {
                 self.ended.signal()
                 return
             }
-            // Before the wait is over: a later call may take the lock with the same open file.
+            // Unlocks before `result` is set: afterwards a later call may take the lock with the same file.
             if case .success = result { try? fileSystem.unlock(file) }
             self.state.withLock { $0.result = result }
         }
