@@ -6,8 +6,8 @@ public import Synchronization
 @usableFromInline
 package final class EntryCondition: Sendable {
     let tags: Set<MuxShared.Scope>
-    /// The number of the last change of any tag before the fetch of the entry, or at the last
-    /// ``marked(at:)``.
+    /// The number of the last change of any tag before the fetch of the entry, or the number that
+    /// ``marked(at:)`` has set.
     ///
     /// Only changes with greater numbers have an effect on the entry.
     @usableFromInline let number: UInt64
@@ -56,7 +56,7 @@ package final class EntryCondition: Sendable {
     /// The condition of the entry after the effect of all changes up to `number`.
     func marked(at number: UInt64) -> EntryCondition { EntryCondition(self.tags, since: number, in: self.log) }
 
-    /// The condition of a replaced entry's successor, with the tags of both entries.
+    /// The condition of an entry that replaces an entry with the condition `former`; has the tags of both.
     @usableFromInline
     static func union(_ condition: EntryCondition?, _ former: EntryCondition?, since number: UInt64) -> EntryCondition?
     {

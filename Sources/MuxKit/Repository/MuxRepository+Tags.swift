@@ -96,7 +96,7 @@ extension MuxRepository {
         let due = self.dueSweeps.load(ordering: .acquiring)
         let (number, isFull) = (self.tagLog.lastNumber, self.tagLog.isFull)
         for member in self.tagLog.members { await member.applyTagChanges(toAll: isFull) }
-        // From now on, values of earlier fetches count as changed by any tag.
+        // From now on, the forgotten changes concern each earlier value that was not marked, with any tags.
         if isFull { self.tagLog.forget(through: number) }
         return self.dueSweeps.wrappingSubtract(due, ordering: .acquiringAndReleasing).newValue > 0
     }

@@ -100,7 +100,7 @@ public actor MuxRepository {
         /// Whether another process has ended the session, and this process has not yet cleared its memory;
         /// until then no entry is read from disk.
         var isEnding = false
-        /// Whether a sign-out has begun, and the epoch on disk has not been raised, possibly after a failure.
+        /// Whether a sign-out has begun, but has not yet raised, or could not raise, the epoch on disk.
         ///
         /// The entries on disk then belong to the ended session, and are not read.
         var owesSignOut = false

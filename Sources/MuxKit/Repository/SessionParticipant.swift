@@ -5,7 +5,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Not unique: participants with the same token storage have the same identity.
     ///
-    /// An end of the session that began in this storage does not end the session of these participants again.
+    /// ``MuxRepository/endSession(before:sparing:)`` ends the session of all participants except the
+    /// participants with a given identity.
     var identity: ObjectIdentifier { get }
 
     /// Whether other participants fetch with tokens of this participant.
@@ -51,7 +52,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
     ///   necessary.
     func sessionEnded(of user: EndedUser) -> (@Sendable () -> Void)?
 
-    /// The user of `group` whose ID has this `keyText`; `nil` if the participant has no data of such a user.
+    /// The user of `group` whose ID has the ``MuxKey/keyText`` `text`; `nil` if the participant has no data
+    /// of such a user.
     func user(of group: UserGroup, withText text: String) -> EndedUser?
 
     /// Removes the participant's data of the ended session from outside the repository's store, such as
@@ -75,8 +77,8 @@ package protocol SessionParticipant: AnyObject, Sendable {
 
     /// Repairs the disk before a save; in ``MuxRepository/lane``.
     ///
-    /// Completes pending removals, writes refreshes apart from refreshes of entries in memory, and removes
-    /// values from memory that are older than the value on disk.
+    /// Completes pending removals, writes refreshes of all entries and of entries that are only on disk, and
+    /// removes values from memory that are older than the value on disk.
     ///
     /// - Returns: The result; a failed repair is repeated before the next save, unless the repair can never
     ///   succeed.
@@ -192,7 +194,8 @@ package struct UnsavedEntry: Sendable {
     let fetchedAt: Moment
     /// Encodes the entry for a session; may run on any thread.
     let encode: @Sendable (_ sessionEpoch: UInt64) throws -> MuxStoredEntry
-    /// Whether memory still has the entry, apart from changes of the app, which a save does not include.
+    /// Whether memory still has the entry; `true` also if the app has changed the value: a save does not
+    /// include such a change.
     let isCurrent: @Sendable () -> Bool
     let markSaved: @Sendable () -> Void
     /// Marks the entry as failed: the entry could not be saved, and may be evicted.

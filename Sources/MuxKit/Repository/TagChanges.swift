@@ -36,8 +36,8 @@ package struct TagChanges: Sendable, Equatable {
     /// The number of the last change.
     package private(set) var number: UInt64
     package private(set) var changes: [MuxShared.Scope: Change] = [:]
-    /// The last changes of all tags: forgotten changes of single tags, lost or unreadable changes, and ends
-    /// of sessions.
+    /// The last refresh and the last clear that count for all tags: because of forgotten changes of single
+    /// tags, lost or unreadable changes, or ends of sessions.
     private(set) var forgotten = Change()
 
     /// The number of tags in memory above which the older half is forgotten, after all entries in memory have

@@ -63,8 +63,8 @@ package final class TagLog: Sendable {
         self.change { $0.changes.record(tags, isClear: isClear, at: now) }
     }
 
-    /// Whether the log has so many tags that the entries in memory should be marked; see
-    /// ``forget(through:)``.
+    /// Whether the log has so many tags that ``forget(through:)`` is due, after
+    /// ``EntryCondition/marked(at:)`` for the entries in memory.
     package var isFull: Bool { self.state.withLock { $0.changes.changes.count > TagChanges.usualCount } }
 
     /// Forgets changes of a full log, after their effect on all entries in memory.
@@ -94,7 +94,8 @@ package final class TagLog: Sendable {
                 }
                 state.purgeCount = max(64, state.members.count * 2)
             }
-            // Two first fetches may end at the same time. Only the caller's own object is retained here.
+            // Two fetches may call `join` at the same time for the same multiplexer. The read of the weak
+            // reference retains only `participant`, which the caller retains, too.
             let id = ObjectIdentifier(participant)
             if !state.members.contains(where: { $0.id == id && $0.participant != nil }) {
                 state.members.append(Member(id: id, participant: participant))
@@ -167,8 +168,8 @@ package final class TagLog: Sendable {
     ///
     /// Changes that were read during a write count as unwritten, because the write has replaced their entry.
     func unwritten() -> TagChanges? {
-        // The number on disk is at least the number of each entry on disk: the next change of any process has
-        // a greater number.
+        // The number on disk must be at least the number of each entry on disk, so that the next change of
+        // any process has a greater number.
         self.state.withLock { state in
             let number = state.changes.number
             return number > state.exchange.written || state.onDisk?.changes.number ?? 0 < number ? state.changes : nil
