@@ -51,8 +51,8 @@ public protocol MuxSharedStore: Sendable {
     ///
     /// - Parameters:
     ///   - name: The entry's name.
-    ///   - maximumAge: The age from which an entry is not fresh, at most the entry's time to live; `nil` for
-    ///     the time to live. With zero, no entry is fresh.
+    ///   - maximumAge: An entry is fresh if its age is less than this duration, and less than its time to
+    ///     live; `nil` for the time to live alone. With zero, no entry is fresh.
     ///   - digest: The digest of the caller's payload, or `nil`; the store omits an equal payload from the
     ///     returned entry.
     ///   - duration: The maximum duration of the claim.
@@ -235,9 +235,9 @@ public enum MuxShared: Sendable {
         /// The caller fetches, and then puts the entry or gives up the claim. The entry here is not fresh
         /// enough, but may be used during the fetch.
         case granted(MuxShared.Ticket, MuxShared.Entry?)
-        /// Another claim is valid, for at most this duration. A caller that waits repeats the claim at the
-        /// first of a reported ``MuxShared/Change`` of the entry, the end of the duration, and the end of one
-        /// ``MuxShared/Policy/budget``. The entry here is not fresh enough.
+        /// Another claim is valid, for at most this duration. A caller that waits repeats the claim after a
+        /// reported ``MuxShared/Change`` of the entry, after the duration, or after one
+        /// ``MuxShared/Policy/budget``, whichever comes first. The entry here is not fresh enough.
         case taken(for: Duration, MuxShared.Entry?)
     }
 

@@ -301,7 +301,7 @@ package final class SharedStoreClient: Sendable {
         }
     }
 
-    /// Closes the breaker after a reply; after failures, also as ``storeBecameReachable()``.
+    /// Closes the breaker after a reply; calls ``storeBecameReachable()`` if the store was unavailable.
     private func replied() {
         let wasAway = self.state.withLock { state in
             defer { state.breaker.answered() }
