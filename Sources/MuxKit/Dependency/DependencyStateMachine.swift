@@ -32,10 +32,10 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// Identifies the value.
     ///
-    /// Each value from ``setValue(_:parentEpoch:renewal:isFound:)`` has a new epoch. A successor, or the
-    /// value with other data, can have the same epoch. A critical error, an end of the session and
-    /// ``recordParentReplacement(parentEpoch:)`` with the result `true` also raise the epoch; a refused
-    /// update does not.
+    /// Each value from ``setValue(_:parentEpoch:renewal:isFound:)`` has a new epoch. A successor
+    /// (``setSuccessor(of:to:raisesEpoch:)``) can have the same epoch; ``updateData(of:to:)`` keeps the
+    /// epoch. A critical error, an end of the session and ``recordParentReplacement(parentEpoch:)`` with the
+    /// result `true` also raise the epoch; a refused update does not.
     @usableFromInline package private(set) var epoch: UInt64 = 0
 
     /// Raised by each end of a session.
@@ -279,9 +279,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// - Parameters:
     ///   - held: The previous value.
     ///   - value: The successor.
-    ///   - raisesEpoch: Whether values of lower layers that were made with the previous value become invalid.
-    ///     A value of a lower layer stays valid after a call of ``recordParentSuccessor(from:to:)`` in that
-    ///     layer.
+    ///   - raisesEpoch: Whether the values of child runners that were made with the previous value become
+    ///     invalid. Such a value stays valid if the child runner calls ``recordParentSuccessor(from:to:)``.
     /// - Returns: The new value; `nil`, without a change, unless the epoch and the session of `held` are
     ///   current.
     package mutating func setSuccessor(of held: VersionedDependency, to value: Dependency, raisesEpoch: Bool)
@@ -315,8 +314,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     /// as outdated.
     ///
     /// - Parameter parentEpoch: The least valid ``VersionedDependency/parentEpoch``.
-    /// - Returns: Whether running updates must be dropped. `false` if a valid value exists: an update with
-    ///   waiting callers began after the value, to replace the value.
+    /// - Returns: Whether running updates must be dropped. `false` if a valid value exists: a running update
+    ///   with waiting callers was started to replace this value.
     package mutating func recordParentReplacement(parentEpoch: UInt64) -> Bool {
         self.clearFailures()
         guard self.current(parentEpoch: parentEpoch) == nil else { return false }
@@ -449,7 +448,8 @@ extension DependencyStateMachine {
         @usableFromInline package fileprivate(set) var isEarly = false
         /// The number of the call's refusals that requested an update.
         package private(set) var updates = 0
-        /// As ``updates``, but the count starts again after a task of any call has accepted a newer value.
+        /// As ``updates``, but counted from 0 again after any task has accepted a value newer than the last
+        /// refused value.
         package fileprivate(set) var refusals = 0
         /// The epoch of the last counted refusal.
         fileprivate private(set) var countedEpoch: UInt64 = 0

@@ -140,8 +140,8 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// - Parameters:
     ///   - parent: The parent runner; needs a stored update to replace its dependency. The parent runner may
     ///     have a parent, too.
-    ///   - value: The initial dependency, which belongs to the present dependency of `parent`, as after a
-    ///     call of ``set(_:)``; valid until `parent` gets another dependency. `nil` if absent.
+    ///   - value: The initial dependency; belongs to the present dependency of `parent`, and is valid until
+    ///     `parent` gets another dependency. `nil` if absent.
     ///   - policy: The limits and times of the runner.
     ///   - observer: Receives the runner's events.
     ///   - clock: Measures durations.
@@ -235,10 +235,11 @@ public final actor DependentRunner<Dependency: Sendable>: DependencyRunner {
     /// ``RunnerPolicy/retry`` does not apply to `update`.
     ///
     /// - Parameters:
-    ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no
-    ///     limit. A running task is not interrupted. A running update continues, and later calls can use its
-    ///     dependency. If the running update is the closure of this call, the call waits for its end. If the
-    ///     call waits only for an early renewal, the call uses the current dependency after the time-out.
+    ///   - timeout: The time in which the call may wait for updates and run `task` again; `nil` for no limit.
+    ///     A running task is not interrupted. A running update continues, and later calls can use its
+    ///     dependency. If the running update is the closure `update` of this call, the call waits for the end
+    ///     of the closure. If the call waits only for an early renewal, the call uses the current dependency
+    ///     after the time-out.
     ///   - task: Does the work, on the caller's executor. A thrown ``BadDependencyError`` is a refusal, too.
     ///   - update: Makes a dependency if this call starts the update; receives the dependency to replace,
     ///     `nil` if absent.

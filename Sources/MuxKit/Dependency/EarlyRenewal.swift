@@ -1,6 +1,6 @@
 public import Foundation
 
-/// A dependency with an expiry that may be known, such as an access token.
+/// A dependency with an optional expiry, such as an access token.
 ///
 /// A runner renews the dependency before its end: see ``RunnerPolicy/leeway``.
 public protocol ExpiringDependency: Sendable {
@@ -20,7 +20,8 @@ package struct EarlyRenewal: Sendable {
     /// The end of the dependency; `.distantFuture` if the end is not certain.
     let end: Moment
 
-    /// Applies the policy's leeway; `nil` without an early renewal.
+    /// Makes the rule; `nil` if `lifetime` is unknown, or if `lifetime` is not positive and `isNew` is
+    /// `true`.
     ///
     /// - Parameters:
     ///   - lifetime: The remaining lifetime of the dependency; `nil` if unknown.
@@ -64,7 +65,7 @@ package struct UpdatePauses: Sendable {
     package struct Failure: Sendable {
         /// The longest pause of calls without a valid value.
         ///
-        /// Zero for a failure without such a pause; this failure also ends the pause of earlier failures.
+        /// Zero for a failure that causes no such pause, and that also ends the pause after earlier failures.
         var longest = Duration.zero
         /// The server's `Retry-After`; `nil` if absent.
         var retryAfter: Duration?

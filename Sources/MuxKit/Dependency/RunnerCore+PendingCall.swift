@@ -21,8 +21,8 @@ extension RunnerCore {
             self.state = state
         }
 
-        /// Resumes the call with the dependency, an error, or the task to run the update itself (only with
-        /// ``leads``); or lets the call wait for an update.
+        /// Resumes the call with the dependency or an error, makes the call run the update (only with
+        /// ``leads``), or lets the call wait for an update.
         @inlinable
         @inline(never)
         func arrive(_ waiter: FlightWaiter) {
@@ -154,8 +154,8 @@ extension RunnerCore {
     /// Handles the error of a wait: a call that waited only for an early renewal uses the current dependency.
     ///
     /// - Returns: The dependency; `nil` if the call must request the dependency again.
-    /// - Throws: `error`, or the form of `error` for this caller; `CancellationError` instead if the call
-    ///   waited only for an early renewal and is cancelled.
+    /// - Throws: `error`, a critical error as ``RunnerError/critical(underlying:isOriginator:)``; or
+    ///   `CancellationError` if the call waited only for an early renewal and is cancelled.
     @usableFromInline
     func fallback(after error: any Error, _ call: PendingCall) throws -> VersionedDependency? {
         if error is AskAgain { return nil }
@@ -168,7 +168,8 @@ extension RunnerCore {
         return self.ifCurrent(old)
     }
 
-    /// Throws if the call's task is cancelled, or if the call has timed out after its first request.
+    /// Throws if the call's task is cancelled, or if the call has timed out and has already requested the
+    /// dependency.
     ///
     /// At the first request, ``decide(_:_:parentEpoch:_:at:)`` applies the time limit, and only if the call
     /// needs an update.

@@ -14,7 +14,7 @@ extension RunnerCore {
         return result
     }
 
-    /// Changes the machine, and removes all waiting callers from their flights unless `change` returns no
+    /// Changes the machine; if `change` returns an answer, all waiting callers leave their flights with this
     /// answer.
     ///
     /// See ``FlightEngine/dismissCallers(cancelling:where:_:)``.
@@ -196,8 +196,8 @@ extension RunnerCore {
         )
     }
 
-    /// The early renewal of the value, with the expiry of the value if `lifetime` is `nil`; `nil` for an
-    /// unknown end.
+    /// The early renewal of the value, computed from `lifetime` or else from the expiry of the value; `nil`
+    /// without an early renewal.
     func renewal(of value: Dependency, lifetime: Duration? = nil, isNew: Bool) -> EarlyRenewal? {
         EarlyRenewal(
             lifetime: lifetime ?? Duration(lifetimeOf: value, at: self.wallTime()),
@@ -254,8 +254,8 @@ extension RunnerCore {
 
     /// Records a replacement of the parent's value.
     ///
-    /// A value that is newer than the replacement stays. Otherwise the value and the outcome of a running
-    /// update are dropped, and the waiting callers request the dependency again.
+    /// A value that belongs to the parent's present value stays. Otherwise the value and the outcome of a
+    /// running update are dropped, and the waiting callers request the dependency again.
     package func recordParentReplacement() {
         let leastValid = self.leastValidParentEpoch
         let (_, resumeWaiters) = self.changeAndDismissCallers(cancelling: false) { machine in

@@ -1,6 +1,7 @@
 package import Foundation
 
-/// The implementation of a runner, or of a layer of a runner: the state, the flights and the loop of calls.
+/// The implementation of a runner, or of one of the two layers of an ``OAuthSession``: the state, the flights
+/// and the loop of calls.
 @usableFromInline
 package final class RunnerCore<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
@@ -67,7 +68,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
     /// Whether the runner has a stored update; otherwise only a call with an update closure can start an
     /// update.
     @usableFromInline let hasStoredUpdate: Bool
-    /// Whether updates send requests to a token endpoint: then more kinds of errors cause a pause of updates.
+    /// Whether updates send requests to a token endpoint: if so, errors without a response, and errors of an
+    /// unknown type, also cause a pause of updates.
     let asksServer: Bool
     /// Whether the current task may wait for an update: `false` if the update would wait for the task.
     ///
@@ -185,8 +187,8 @@ package final class RunnerCore<Dependency: Sendable>: Sendable {
         }
         guard begins else { return nil }
         guard isNeeded else {
-            // An earlier update that had lost its flight, such as a timed-out update, has stored a value
-            // since the last request for an update.
+            // An earlier update whose flight had ended, such as a timed-out update, has stored a value since
+            // the last request for an update.
             self.engine.land(flight, of: .sole, failed: false) { _, _ in .failure(AskAgain()) }
             return nil
         }

@@ -192,8 +192,8 @@ extension RunnerError: LocalizedError, CustomStringConvertible, CustomReflectabl
 }
 
 extension Error {
-    /// Whether the error means that processes of this user cannot write to the folder, for example because
-    /// the disk is full.
+    /// Whether the error means that processes of this user cannot write to the folder of a store or lease,
+    /// for example because the disk is full.
     var saysUnwritable: Bool {
         guard case .fileSystem(_, let code)? = self as? MuxStoreError else { return false }
         return POSIXFileSystem.isUnwritable(code)

@@ -58,8 +58,8 @@ public struct RunnerPolicy: Sendable, Hashable {
     /// The end is known from an ``ExpiringDependency``, or from the lifetime in the result of a refresh or
     /// sign-in. The leeway of a new dependency is at most half of the lifetime. If the renewal takes longer
     /// than half of the remaining lifetime, or longer than the call may wait, the call uses the old
-    /// dependency until its end. A call also uses the old dependency after a failed renewal, unless the
-    /// update was refused or threw a ``CriticalError``.
+    /// dependency, unless the old dependency has ended. A call also uses the old dependency after a failed
+    /// renewal, unless the update was refused or threw a ``CriticalError``.
     ///
     /// The wall-clock end of a dependency is compared with the wall clock when the runner receives the
     /// dependency; a monotonic clock then measures the remaining lifetime. If an initial, set or stored

@@ -1,7 +1,7 @@
 public import Synchronization
 
-/// The state of a runner under the flight engine's lock: the machine, and its published parts for hits and
-/// lower layers.
+/// The state of a runner under the flight engine's lock: the machine, and the parts of the machine that the
+/// fast path and the child runners read.
 @usableFromInline
 package struct RunnerState<Dependency: Sendable>: Sendable {
     @usableFromInline package typealias Machine = DependencyStateMachine<Dependency>
@@ -62,7 +62,8 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
     }
 
     private mutating func publish() {
-        // 0, because a different lock protects the parent's epoch: readers of the value compare the epochs.
+        // With 0, any parent epoch is accepted: a different lock protects the parent's epoch, and readers of
+        // the value compare the epochs.
         let held = self.storedMachine.current(parentEpoch: 0)
         let isUnproven = self.storedMachine.isUnproven
         self.ready = held.map { ReadyDependency($0, isUnproven: isUnproven) }
@@ -95,7 +96,7 @@ package struct ReadyDependency<Dependency: Sendable>: Sendable {
     }
 }
 
-/// The epochs of a layer, which lower layers read without the layer's lock.
+/// The epochs of a layer (a ``RunnerCore``), which child layers read without the layer's lock.
 @usableFromInline
 package final class RunnerEpochs: Sendable {
     /// The epoch of the layer's value.
