@@ -334,7 +334,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
         self.state = .refused(error)
     }
 
-    /// Records a failed update: until `until` and during the pause, only a forced renewal starts an update.
+    /// Records a failed update: before `until` and during the pause, only a forced renewal starts an update.
     ///
     /// A refused update or a critical error stays in force.
     ///

@@ -82,8 +82,8 @@ package struct UpdatePauses: Sendable {
     /// Records a failed update.
     mutating func recordFailure(_ failure: Failure, hasGoodValue: Bool, at now: Moment) {
         self.early.failed(at: now, first: .seconds(1), retryAfter: failure.retryAfter)
-        // The failed renewal of a valid value causes no pause of calls after the end of the value. A failure
-        // with the longest pause zero interrupts the consecutive failures of the server.
+        // A failed renewal of a valid value must not delay calls after the end of the value. A failure with
+        // the longest pause zero interrupts the consecutive failures of the server.
         guard !hasGoodValue, failure.longest > .zero else { return self.required.succeeded() }
         // The first failure causes no pause. The second failure doubles the 500 ms to one second.
         let first = self.required.failures == 0 ? .zero : min(failure.longest, .milliseconds(500))

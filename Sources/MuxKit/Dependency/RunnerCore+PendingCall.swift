@@ -110,7 +110,8 @@ extension RunnerCore {
 
     /// Runs `task` with the dependency.
     ///
-    /// - Returns: The output; `nil` if the task refused the dependency. The call then contains the refusal.
+    /// - Returns: The output; `nil` if the task refused the dependency: the refusal is then recorded in
+    ///   `call`.
     @inlinable
     @inline(never)
     nonisolated(nonsending) func attempt<Output: Sendable>(

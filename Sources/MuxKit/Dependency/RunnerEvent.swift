@@ -41,7 +41,7 @@ final class RunnerEvents: Sendable {
     private let state = Locked(State())
     private let listeners = Broadcast<SoleKey, RunnerEvent>()
 
-    /// Makes `continuation` yield an element after each event, and finish with the runner.
+    /// Makes `continuation` yield an element after each event, and finish when the runner is deallocated.
     ///
     /// - Returns: A closure that removes the listener.
     func signal(_ continuation: AsyncStream<Void>.Continuation) -> @Sendable () -> Void {
