@@ -3,8 +3,8 @@ import Foundation
 /// Limits the requests to one host: admits or refuses requests, and permits or refuses retries.
 ///
 /// The number of retries is limited to a share of the number of first attempts or to a minimum limit,
-/// whichever is greater. Both numbers are halved after each window. After consecutive failures the breaker
-/// opens for a pause, then admits one request as a probe.
+/// whichever is greater. The counts of retries and of first attempts are halved after each window. After
+/// consecutive failures the breaker opens for a pause, then admits one request as a probe.
 package struct CircuitBreaker: Sendable {
     private enum Breaker: Sendable, Equatable {
         /// Requests are admitted; `failures` requests have failed since the last response.

@@ -4,7 +4,7 @@
 /// three attempts each do not become 3,000 requests. After consecutive failures a circuit breaker opens:
 /// requests, except probes, are refused with ``RetryError/Reason/hostDown``, until the host responds to any
 /// request. A transient error, such as a time-out or the status 503, is a failure. A success, and a permanent
-/// error with a status or about the token, is a response.
+/// error with a status code or for a refused token, count as responses.
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 public final class RetryBudget: Sendable {

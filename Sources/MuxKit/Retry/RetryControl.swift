@@ -212,8 +212,8 @@ package final class RetryControl: Sendable {
 
 /// A race of wake-ups; the first wake-up ends the race.
 ///
-/// The race tears down each set-up wake-up exactly once: before the report of the end, or directly after the
-/// set-up if the race ended during the set-up.
+/// The race tears down each wake-up exactly once: before the report of the end, or directly after the set-up
+/// of the wake-up if the race ended during the set-up.
 package final class RetryRace: Sendable {
     private struct State: Sendable {
         let ended: @Sendable (RetrySignal.WakeUp) -> Void

@@ -6,7 +6,7 @@
 ///
 /// The retry calls the providers in order until the first plan other than ``RetryProvider/Plan/pass``. A plan
 /// of ``RetryingOperation/Run/end(throwing:_:)`` takes precedence over all providers. An error that is a
-/// cancellation ends the retry without a call. No provider can raise the number of attempts.
+/// cancellation ends the retry without a call of a provider. No provider can raise the number of attempts.
 public struct RetryProvider: Sendable {
     /// Decides about a failed attempt; called in the task of the retry, outside of the library's locks.
     public let plan: @Sendable (RetryPolicy.Attempt) -> RetryProvider.Plan

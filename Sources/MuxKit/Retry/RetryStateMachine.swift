@@ -42,7 +42,7 @@ package struct RetryStateMachine: Sendable {
         package var end: Moment? { self.deadline ?? self.limit }
     }
 
-    /// The raw value is the text for a log.
+    /// The phase of a retry; the raw value is the text for a log.
     package enum Phase: String, Sendable {
         /// The first attempt has not begun.
         case unstarted

@@ -106,5 +106,6 @@ public final class RetryableOperationWrapper<Inner: Operation>: RetryingOperatio
     public var current: Inner { self.instance.withLock { $0 } }
 }
 
-/// Ends the attempts: an end in the caller's queue would not run after `cancelAllOperations()`.
+/// Runs the operations that end the attempts: in the caller's queue, `cancelAllOperations()` would cancel
+/// these operations.
 private let attemptEndQueue = OperationQueue()

@@ -25,11 +25,12 @@ public import Foundation
 ///
 /// **Concurrent calls.** All members can be called from any thread.
 ///
-/// **Cancellation.** No attempt begins after a cancellation, except an attempt that was about to begin;
-/// ``Run/isCancelled`` is then `true`. A waiting operation finishes before `cancel()` returns, and an
-/// operation that has not started finishes at its start. With a running attempt, the operation finishes at
-/// the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the attempt early. After a cancellation
-/// before the end of the last attempt, the ``result`` is a `CancellationError`, or the output of the attempt.
+/// **Cancellation.** If the operation is cancelled while an attempt begins, the attempt may still run, and
+/// ``Run/isCancelled`` is `true`; no further attempt begins. A waiting operation finishes before `cancel()`
+/// returns, and an operation that has not started finishes at its start. With a running attempt, the
+/// operation finishes at the end of the attempt; a handler of ``Run/onCancel(_:)`` can end the attempt early.
+/// After a cancellation before the start, during a wait or during an attempt, the ``result`` is the output of
+/// this attempt, if any, or a `CancellationError`.
 public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable {
     // A subclass of `Operation` must restate `@unchecked`; all stored properties are `let`s of `Sendable`
     // types.
@@ -196,8 +197,8 @@ public class RetryingOperation<Output: Sendable>: Operation, @unchecked Sendable
                 do {
                     return try await self.work(self, attempt)
                 } catch {
-                    // The operation is cancelled before its task: an error in between counts as a
-                    // cancellation.
+                    // `cancel()` cancels the operation, then the task: an error of the attempt between these
+                    // two steps counts as a cancellation.
                     throw self.isCancelled ? CancellationError() : error
                 }
             }

@@ -5,7 +5,7 @@
 ///   A container without a default route counts as offline.
 /// - On other platforms, and if Linux refuses the socket, no state is reported.
 ///
-/// All watches share one watch of the system, from the first watch to the end of the last. No thread is
+/// All calls of ``watch(_:)`` share one watch of the system, which ends with the last watch. No thread is
 /// blocked.
 package final class SystemReachability: Sendable {
     package static let shared = SystemReachability()
