@@ -47,7 +47,7 @@ extension MuxSessions {
     }
 }
 
-/// Notifies the running calls of an end; the maps of tokens and values are separate participants.
+/// Ends the sessions of the running calls; the maps of tokens and values are separate participants.
 extension MuxSessions: SessionParticipant {
     package var handsOutTokens: Bool { true }
 

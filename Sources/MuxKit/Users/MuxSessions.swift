@@ -27,7 +27,7 @@ import Synchronization
 /// **After a failure.** If a renewal fails, the current token is used until its end. Without a usable token,
 /// all calls that wait for the update throw the error of the update, and the next call starts another update,
 /// unless ``MuxPolicy/remembersFailure`` remembers the error. A refused update
-/// (``UpdateResult/updateFailed``) is remembered for at most one minute, until a token is set or the user is
+/// (``UpdateResult/updateFailed``) is remembered for one minute, or until a token is set or the user is
 /// signed out. Until then, calls that need an update throw ``RunnerError/updateFailed(underlying:)``.
 ///
 /// **In memory.** ``MuxPolicy/maximumCount`` limits the number of tokens, and the policy of a map limits its
@@ -100,7 +100,7 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
         ///
         /// - Parameters:
         ///   - token: The token.
-        ///   - isNew: Whether the token is the result of an update; `false` for a token of the app.
+        ///   - isNew: Whether the token is the result of an update; `false` for a token that the app set.
         ///   - replacesRefused: Whether a task has refused the previous token.
         /// - Returns: The grant, for the token map.
         func makeGrant(_ token: Token, isNew: Bool, replacesRefused: Bool = false) -> Fetched<Grant> {
@@ -116,14 +116,14 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
             let renewal = EarlyRenewal(lifetime: lifetime, isNew: isNew, leeway: self.leeway, at: now)
             guard let lifetime, let renewal else {
                 // The end of the token is unknown: after the time to live, the token must not be used. With
-                // an unlimited time to live, no limits are necessary; limits would take memory.
+                // an unlimited time to live, no stale limits are necessary; stale limits would take memory.
                 guard self.policy.timeToLive < .longest else { return Fetched(grant) }
                 return Fetched(grant, staleWhileRevalidate: .zero, staleIfError: .zero)
             }
             let start = max(renewal.start, now)
             let rest = renewal.end.duration(since: start)
             let timeToLive = start.duration(since: now)
-            // The policy of the map has the same stale limits; limits of the value would take memory.
+            // The policy of the map has the same stale limits; stale limits of the grant would take memory.
             guard rest != self.leeway else { return Fetched(grant, timeToLive: timeToLive) }
             return Fetched(
                 grant,
