@@ -50,8 +50,8 @@ package final class LeaseHolder: Sendable {
 
     /// Waits for the lease, and keeps the lease until the matching ``release(_:)``.
     ///
-    /// For work that must give the lease back during long suspensions. If this object has the lease for
-    /// another use, the call does not access the lease.
+    /// Unlike with ``run(_:)``, the caller can give the lease back before a long suspension. If this object
+    /// already has the lease for another use, the call does not take the lease again.
     ///
     /// - Parameter spawn: Starts the task that extends the lease.
     /// - Returns: The use.
@@ -100,7 +100,7 @@ package final class LeaseHolder: Sendable {
     /// lease now.
     ///
     /// If two reads return the same number, no other owner has had the lease between the reads, unless the
-    /// lease ended a term early.
+    /// lease admitted another owner before the end of a term.
     package var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
@@ -120,7 +120,7 @@ package final class LeaseHolder: Sendable {
 
     /// Counts `body` as a use of the lease, but does not take the lease.
     ///
-    /// A taken lease is given back after the last use.
+    /// If `body` takes the lease, the lease is given back after the last use.
     func runAsUse<Success: Sendable>(_ body: () async throws -> Success) async throws -> Success {
         self.state.withLock { $0.uses += 1 }
         let result = await Result<_, any Error> { try await body() }
@@ -152,7 +152,7 @@ package final class LeaseHolder: Sendable {
         min(self.duration, max(term?.remaining ?? self.duration, .milliseconds(1)))
     }
 
-    /// Takes or extends the lease if the lease is free, and records the result.
+    /// Takes or extends the lease unless another owner has the lease, and records the result.
     private func take() async throws -> MuxLeaseTerm {
         try await self.mutex.run {
             let start = self.time.now

@@ -30,16 +30,16 @@
 /// connectivity failure.
 ///
 /// **With a folder that cannot be used**, calls with good tokens succeed. Tokens that cannot be stored are
-/// kept and renewed in memory. Until the problem is solved, the runner reports the problem once, as
-/// ``MuxEvent/Kind/storageFailed``. If the store or the lease cannot be written, a stored refresh token is
-/// not sent to a server that is known to rotate refresh tokens: the loss of the successor would end the
-/// session. If the successor of a stored refresh token cannot be stored, calls that need the new access token
-/// throw ``RunnerError/tokensNotStored(underlying:)`` until a save succeeds.
+/// kept and renewed in memory. The runner reports the problem as ``MuxEvent/Kind/storageFailed``, and reports
+/// a problem of the same kind again only after the problem was solved. If the store or the lease cannot be
+/// written, a stored refresh token is not sent to a server that is known to rotate refresh tokens: the loss
+/// of the successor would end the session. If the successor of a stored refresh token cannot be stored, calls
+/// that need the new access token throw ``RunnerError/tokensNotStored(underlying:)`` until a save succeeds.
 ///
 /// **On disk.** The store keeps the tokens. Before a refresh token is sent, the attempt is recorded in the
-/// store. A rotated refresh token is stored before any caller gets the new access token. For a failure of the
-/// store, see ``RunnerError/tokensNotStored(underlying:)``. After a crash between these two writes, a later
-/// launch can send the stored refresh token again, and signs in only if the server refuses the token.
+/// store. A rotated refresh token is stored before any caller gets the new access token. After a crash
+/// between these two writes, a later launch can send the stored refresh token again, and signs in only if the
+/// server refuses the token. For a failure of the store, see ``RunnerError/tokensNotStored(underlying:)``.
 ///
 /// **Several processes** with the same store and lease share one refresh: the holder of the lease reads the
 /// store first, and uses newer tokens of another process. If a process is killed while holding the lease,

@@ -10,8 +10,8 @@ package struct OAuthSessionState: Sendable {
     /// The number of the runner's current session: equal to the session number of the upper layer, except
     /// during the end of a session.
     package private(set) var sessionID: UInt64 = 0
-    /// Increased by a sign-out and by tokens from outside the runner: the tokens of a sign-in that began
-    /// before are then not stored.
+    /// Increased by a sign-out and by tokens from outside the runner, so that the tokens of a sign-in that
+    /// began earlier are not stored.
     package var tokenFamily: UInt64 = 0
     /// The upper layer's epoch of the last refused grant in this session.
     package var refusedEpoch: UInt64?

@@ -19,8 +19,8 @@ extension OAuthTokenManager {
         guard let limit = self.refreshLimit else {
             return try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         }
-        // At the limit, callers stop waiting, even if the refresh continues. The grant contains a late access
-        // token, and the next call uses the late token.
+        // At the limit, callers stop waiting, even if the refresh continues. A late access token is kept in
+        // the grant, and the next call uses the late token.
         let result = try await waiting(for: limit, by: self.repository.time, self.repository.spawn) {
             try await self.obtainAccessInTurn(with: held, of: upper, insteadOf: refused)
         } late: { result in
@@ -65,8 +65,8 @@ extension OAuthTokenManager {
             defer { sessionState.lateTokenRevision = nil }
             return sessionState.lateTokenRevision == present.revision
         }
-        // A call may have used the late token before the assignment of `lateTokenRevision`. A refused late
-        // token must not be used again.
+        // The refused token may be the late token: a call can use the late token before `lateTokenRevision`
+        // is set.
         let isLate = hasLateToken && !self.storage.tokens.areSame(present.value.access, refused?.value)
         let isUntried = isLate || (refused?.parentEpoch ?? 0) < present.epoch
         if isUntried, let access = self.usableAccess(of: present) {

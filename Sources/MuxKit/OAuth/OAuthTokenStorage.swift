@@ -55,8 +55,8 @@ final class OAuthTokenStorage<AccessToken: Codable & Sendable, RefreshToken: Cod
 
     // MARK: - Tolerated problems
 
-    /// Reports a problem to the observer, and damaged tokens also to the log; once until
-    /// ``clearProblem(_:)``.
+    /// Reports a problem to the observer, and damaged tokens also to the log, unless the problem was reported
+    /// since the last ``clearProblem(_:)``.
     func reportProblem(_ problem: OAuthProblem, because error: (any Error)? = nil) {
         guard self.sessionState.withLock({ $0.recordProblem(problem) }) else { return }
         let cause = error.map { " \($0.sentence)" } ?? ""

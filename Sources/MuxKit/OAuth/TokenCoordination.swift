@@ -57,7 +57,7 @@ struct TokenCoordination<AccessToken: Codable & Sendable, RefreshToken: Codable 
     /// With a lease, stores the grant of a sign-in at once, because the next holder of the lease reads the
     /// store.
     ///
-    /// The lower layer's update tries to store a grant that is not stored yet.
+    /// If the save fails, the next update of the lower layer tries again.
     ///
     /// - Returns: The grant, with the state of its storage.
     func storeSignInGrant(_ grant: Grant, ofFamily tokenFamily: UInt64, _ session: UInt64) async -> Grant {

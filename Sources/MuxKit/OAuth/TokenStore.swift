@@ -91,7 +91,7 @@ struct StoredTokens<AccessToken: Codable & Sendable, RefreshToken: Codable & Sen
         var isRefused: Bool?
     }
 
-    /// An exchange of a refresh token that was about to be sent.
+    /// The record that a runner was about to send the refresh token.
     struct Attempt: Codable, Sendable {
         /// The name of the runner.
         var owner: String
