@@ -2,9 +2,9 @@ package import Foundation
 
 /// Parses the responses of a token endpoint.
 ///
-/// Understands RFC 6749, section 5, and the deviations of large providers. A token is usable without a
-/// readable lifetime, scope or token type, but not with a token type for tokens bound to a key. A refusal
-/// ends a session, and therefore requires an explicit error of the server: see ``OAuthFailure``.
+/// Understands RFC 6749, section 5, and the deviations of large providers. An access token without a readable
+/// lifetime, scope or token type is usable; a token that is bound to a key is not usable. A refusal ends a
+/// session, and therefore requires an explicit error of the server: see ``OAuthFailure``.
 package enum OAuthReply {
     /// The maximum size of a parsed body, in bytes.
     package static let maximumSize = 1 << 20
@@ -82,8 +82,8 @@ package enum OAuthReply {
 
     /// The new refresh token; `nil` to keep the previous refresh token.
     ///
-    /// - Throws: ``OAuthError/malformed(_:_:)`` for a value that is neither a token nor a usual form of no
-    ///   token.
+    /// - Throws: ``OAuthError/malformed(_:_:)`` unless the field is a token, absent, a blank text, `null` or
+    ///   `false`.
     private static func refreshToken(_ field: JSONValue?, _ status: HTTPStatus) throws(OAuthError) -> String? {
         switch field {
         case nil, .null?, .bool(false)?: return nil
@@ -247,7 +247,7 @@ struct OAuthFailure: Sendable {
         if parts.count > 1 { self.texts.append(parts.joined(separator: " ")) }
     }
 
-    /// The order of the checks matters.
+    /// Decides the consequence of the error; the order of the checks matters.
     ///
     /// A code for an unavailable server decides first, then a code of RFC 6749 in `error`. A code about the
     /// client or the scope follows, then other codes, then sentences.
