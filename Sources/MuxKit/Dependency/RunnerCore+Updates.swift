@@ -33,8 +33,8 @@ extension RunnerCore {
 
     /// Ends a flight with the outcome of its update.
     ///
-    /// ``DependencyStateMachine/acceptsLateValue(since:)`` decides about the value of a flight that has ended
-    /// already.
+    /// ``DependencyStateMachine/acceptsLateValue(since:)`` decides whether the runner keeps the value of a
+    /// flight that has already ended.
     ///
     /// - Returns: The result for the caller that ran the update, even if the flight has timed out; `nil` if
     ///   the outcome was dropped.

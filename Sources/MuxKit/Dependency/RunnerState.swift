@@ -27,8 +27,8 @@ package struct RunnerState<Dependency: Sendable>: Sendable {
 
     /// Asks the machine for the next action of a call.
     ///
-    /// A refusal is not published. The effect is small: ``ready`` can mark a value as unproven for longer
-    /// than necessary.
+    /// The machine's record of a refusal is not published: ``ready`` can mark a value as unproven for too
+    /// long, and ``recordAcceptance(_:)`` is then called without effect.
     @usableFromInline
     package mutating func decideAction(
         of call: inout Machine.Call,
@@ -127,7 +127,8 @@ package final class RunnerEpochs: Sendable {
     /// The least valid parent epoch of a child's value, for a layer with a parent.
     ///
     /// If the layer's value is invalid because of a replacement of the parent's value, the result is the next
-    /// epoch of the layer. `parentEpoch` is the least valid parent epoch of the layer's value.
+    /// epoch of the layer, so that no value of a child is valid. `parentEpoch` is the least valid parent
+    /// epoch of the layer's value.
     @usableFromInline
     func leastValidEpochForChildren(parentEpoch: UInt64) -> UInt64 {
         self.withParent.withLock { $0.heldParent.map { $0 < parentEpoch } ?? false ? $0.own &+ 1 : $0.own }

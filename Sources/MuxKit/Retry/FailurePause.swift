@@ -27,8 +27,8 @@ package struct FailurePause: Sendable, Hashable {
     ///
     /// - Parameters:
     ///   - now: The time of the failure.
-    ///   - first: The pause after the first failure; zero or less for a pause only with a `Retry-After` of
-    ///     the server.
+    ///   - first: The pause after the first failure; with zero or less, only a `Retry-After` of the server
+    ///     causes a pause.
     ///   - longest: The longest pause after repeated failures, unless `first` or `retryAfter` is longer.
     ///   - retryAfter: The server's `Retry-After`; `nil` if absent.
     package mutating func failed(

@@ -150,8 +150,8 @@ public final class MuxSessions<UserID: MuxKey, Token: Sendable>: Sendable {
     ///     - Two ``MuxSessions`` with the same repository or the same shared store need different names
     ///       (``MuxPolicy/name``); the default name is the type of the token.
     ///   - repository: The repository whose sign-outs end the sessions. With a ``MuxSharedStore``, values of
-    ///     maps with a `cacheKey` are shared with other machines; tokens are not shared. No token and no value
-    ///     is written to disk.
+    ///     maps with a `cacheKey` are shared with other machines; tokens are not shared. No token and no
+    ///     value is written to disk.
     ///   - update: Makes a token for a user. The second argument is the token to replace; `nil` without a
     ///     token in memory.
     public init(
