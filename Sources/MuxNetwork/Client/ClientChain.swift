@@ -55,9 +55,9 @@ struct ClientChain: Sendable {
         }
     }
 
-    /// Retries a failure to get a token according to the policy, with any method.
+    /// Retries a failure to get a token according to the policy, for a call with any method.
     ///
-    /// No request was sent, or the last response of the server was a refusal of the token (401).
+    /// Any method is safe to retry: no request was sent, or the last response refused the token (401).
     private func retryingTokenFailures(_ send: () async throws -> HTTPReply) async throws -> HTTPReply {
         guard let policy = self.configuration.retry else { return try await send() }
         let loop = RetryLoop(policy, time: self.time)
@@ -81,7 +81,7 @@ struct ClientChain: Sendable {
         if let reply = self.cache?.reply(for: call) { return reply }
         let host = RetryPolicy.Host(call.origin.host, budget: self.configuration.retryBudget)
         let loop = RetryLoop(policy, host: host, time: self.time)
-        // The response of the last attempt if the status is a status to retry, for the caller.
+        // The response of the last attempt if the policy retries its status; returned if no attempt follows.
         var refused: HTTPReply?
         do {
             return try await loop.run { _ in
@@ -107,7 +107,7 @@ struct ClientChain: Sendable {
     /// Responds to a call without a request to the host: returns a stored response, fresh or stale, or a 504
     /// if the stored response must be validated.
     ///
-    /// - Throws: `error` without a response of the cache.
+    /// - Throws: `error` if the cache has no response to the call.
     private func withoutServer(_ call: ValidatedCall, because error: HTTPError) async throws -> HTTPReply {
         guard self.cache != nil, call.method.isSafe else { throw error }
         var call = call
@@ -128,11 +128,11 @@ struct ClientChain: Sendable {
 
 /// Adds the token of an authenticator to calls, and reports a refused token to the authenticator once.
 final class TokenStep: CallSteps {
-    /// Whether the tokens belong to one session or runner, so that the cache uses stored responses without a
-    /// token.
+    /// Whether the authenticator has a session or is a `DependencyRunner`: the cache then uses stored
+    /// responses without a token.
     ///
-    /// Another authenticator without a session may have a different token for each call, so each call needs
-    /// its token before the lookup in the cache.
+    /// Any other authenticator may have a different token for each call, so each call gets its token before
+    /// the lookup in the cache.
     let isBelowCache: Bool
 
     private let authenticator: any HTTPAuthenticator
@@ -156,8 +156,8 @@ final class TokenStep: CallSteps {
         let result: Result<HTTPReply, any Error>
         do {
             result = try await self.authenticator.authorized { token in
-                // An error of the exchange is an output for the authenticator, because the token is not the
-                // cause.
+                // An error of the exchange is returned, not thrown: a thrown error counts as a failure to get
+                // a token.
                 do {
                     // Checked after the wait for the token: the token may belong to the next session.
                     guard !hasSession || isCurrent() else { throw HTTPError.authentication(MuxError.sessionEnded) }

@@ -217,7 +217,7 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
         return persistence
     }
 
-    /// The result of ``named(_:)``, with the changes of resources.
+    /// The result of ``named(_:)``, with a `changedAt` that reports changes of resources.
     ///
     /// An entry is stale if this client changed the resource after the fetch of the entry.
     func persistence<EntryKey: Sendable>(

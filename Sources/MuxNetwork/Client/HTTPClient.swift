@@ -276,8 +276,8 @@ public struct HTTPClient: Sendable {
     ///   - token: A token in place of the authenticator's token, not renewed after a 401; `nil` for the
     ///     authenticator's token.
     ///   - headers: Header fields that replace the request's own fields.
-    /// - Returns: The response. Before a 401 to the authenticator's token is returned, the server has also
-    ///   refused a new token, unless the 401 follows a redirection.
+    /// - Returns: The response. A 401 to the authenticator's token is returned only if the server also
+    ///   refuses a new token, or if a redirection led to the 401.
     /// - Throws: ``HTTPError``, `MuxError.repositoryMismatch` (see ``CachingTransport``), or
     ///   `CancellationError`.
     public func response(
@@ -455,8 +455,7 @@ extension HTTPClient {
         /// The default is `true`. With `false`, the policy of the multiplexer determines the lifetime.
         public var validatesWithoutLifetime: Bool
 
-        /// The wall clock, for the arrival times of responses, and for a date in the `Retry-After` of a
-        /// pause.
+        /// The wall clock, for the arrival times of responses, and for pauses until a date in `Retry-After`.
         ///
         /// A ``CachingTransport`` uses the wall clock of the cache's repository.
         public var wallTime: @Sendable () -> Date
