@@ -42,7 +42,7 @@ struct CacheForward: Sendable {
     var storedToCompare: StoredResponse?
     /// The stored part that the response completes: RFC 9111, section 3.4.
     var storedToComplete: StoredResponse?
-    /// Whether concurrent requests with equal fields can share the response.
+    /// Whether concurrent requests with equal `Vary` fields can share the response.
     var isShared = false
 
     /// Removes the condition and the range that the cache adds to the request.

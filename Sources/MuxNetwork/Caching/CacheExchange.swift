@@ -153,7 +153,7 @@ struct CacheExchange: Sendable {
         ///
         /// A strong tag does not update a response with a weak tag: RFC 9111, section 4.3.4.
         case notModified(StoredResponse, isUpdated: Bool)
-        /// The body completes the stored part, the first value: RFC 9111, section 3.4.
+        /// The second value, a new part, completes the first value, a stored part: RFC 9111, section 3.4.
         case rest(of: StoredResponse, StoredResponse)
         /// The server reports an error, and this stored response replaces the error.
         case failure(CacheHit)

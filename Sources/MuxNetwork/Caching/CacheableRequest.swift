@@ -226,7 +226,7 @@ extension CacheableRequest {
         return CacheForward(reason: reason, isShared: isShared && !isRestricted)
     }
 
-    /// The parameters of a request to the server, although the response of `hit` is stored.
+    /// The parameters of a request to the server, if `hit` may not be used before the request.
     private func forward(
         _ reason: HTTPCacheStatus.Forward,
         validating hit: CacheHit,

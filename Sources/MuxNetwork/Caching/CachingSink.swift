@@ -129,8 +129,8 @@ final class CachingSink: AttemptSink {
                 await self.exchange.supersede(by: head, self.sent)
             }
             // The flight ends before the body, because waiters need not wait for a response that is not
-            // stored. A response to HEAD may update a stored response later, and a flight that has ended
-            // stores nothing.
+            // stored. The flight of a HEAD request that may update a stored response continues, because a
+            // flight that has ended stores nothing.
             if spool == nil, !self.exchange.isComparedWithStored { self.exchange.endUnstored(head) }
             try await self.pass(head, HTTPCacheStatus(forward: self.exchange.reason), spool)
         case .rest(let stored, _):

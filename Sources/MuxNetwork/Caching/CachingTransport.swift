@@ -13,7 +13,7 @@ public import MuxKit
 /// - A stale response with an `ETag` or a `Last-Modified` is validated with the server, and returned if
 ///   unchanged.
 /// - `Vary` separates variants.
-/// - A range can be cut from a stored response.
+/// - A stored response is also used for a request for a range of its bytes.
 /// - After a request with an unsafe method, such as POST, the stored responses of the URL require validation,
 ///   if the status is from 200 to 399, or if the request may have reached the server and no response arrives.
 ///   A POST of a client's multiplexer has no such effect.
@@ -22,8 +22,8 @@ public import MuxKit
 ///
 /// ``HTTPResponse/cacheStatus`` reports the cache's handling of a request.
 ///
-/// A newer response of another version replaces the stored response even if the newer response is not stored.
-/// A server error without a lifetime, and an error that concerns only the request, such as 429, replaces no
+/// A newer response of another version removes the stored response, even if the newer response is not stored.
+/// A server error without a lifetime, and an error that concerns only the request, such as 429, removes no
 /// stored response. The response with the later `Date` is newer. If the dates do not decide, the response to
 /// the later request is newer (RFC 9111, section 4).
 ///
@@ -96,8 +96,8 @@ public final class CachingTransport: HTTPTransport {
     ///     the accounts of several repositories share no responses. Without a repository of an authenticator,
     ///     the cache uses the shared repository. If the cache has a repository, or if the caches of two
     ///     repositories would use the same folder (``Configuration/directory``), requests for an account in
-    ///     the other repository fail with `MuxError.repositoryMismatch`: the sign-out of the account would
-    ///     not remove the responses.
+    ///     another repository fail with `MuxError.repositoryMismatch`: the sign-out of the account would not
+    ///     remove the responses.
     public convenience init(
         _ base: any HTTPTransport = .system,
         options: CachingTransport.Configuration = .init(),

@@ -36,7 +36,7 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
     /// Whether the response came from the cache, without forwarding the request to the server.
     public var isHit = false
 
-    /// The reason why no stored response was used; `nil` without a reason, as for a hit.
+    /// The reason why the request needed the server; `nil` if not given, as for a hit.
     ///
     /// A request with a reason is not always forwarded: see ``isCollapsed`` and the status 504 of
     /// `only-if-cached`.
@@ -48,8 +48,8 @@ public struct HTTPCacheStatus: Sendable, Hashable, CustomStringConvertible {
 
     /// Whether the cache stores the server's response.
     ///
-    /// A sink receives the head before the body. The value in this head is `true` if the cache stores the
-    /// response after a complete body within the limits.
+    /// A sink receives the head before the body. In this head, `true` means that the cache stores the
+    /// response if the body arrives completely and is within the limits.
     public var isStored = false
 
     /// Whether the response came from an exchange of another request.

@@ -8,13 +8,13 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     package var isKept = true
     /// The age of the value at the arrival (RFC 9111, section 4.2.3).
     package var age = Duration.zero
-    /// Whether a stale value requires validation before reuse, even in place of an error.
+    /// Whether a stale value requires validation before reuse, even if the server fails.
     package var mustRevalidate = false
     /// The remaining lifetime at the arrival; `nil` if unknown.
     package var timeToLive: Duration?
     /// The excess of the age over the lifetime at the arrival; the whole age if the lifetime is unknown.
     ///
-    /// Zero for a value with a longer lifetime, for `no-cache`, and for a `Vary` with `*` or an invalid name.
+    /// Zero for a value that arrives fresh, for `no-cache`, and for a `Vary` with `*` or an invalid name.
     package var overdue = Duration.zero
     /// The time after ``timeToLive`` in which the value may be used during a revalidation; `nil` without the
     /// directive.
@@ -27,10 +27,10 @@ package struct HTTPFreshness: Sendable, Equatable, Codable {
     /// Makes a freshness without information from the server.
     package init() {}
 
-    /// Extends a stale limit by the time since the end of the lifetime at the arrival (``overdue``).
+    /// Returns the time from the end of the lifetime to the end of a stale limit, such as ``staleIfError``.
     ///
-    /// The result counts from the end of the lifetime, even for a value that arrives stale. `nil` if `limit`
-    /// is `nil` or zero.
+    /// For a value that arrives stale, `limit` counts from the arrival, so ``overdue`` is added. `nil` if
+    /// `limit` is `nil` or zero.
     func limitSinceExpiry(_ limit: Duration?) -> Duration? {
         limit.flatMap { $0 > .zero ? $0 + self.overdue : nil }
     }

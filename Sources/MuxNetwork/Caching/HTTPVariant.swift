@@ -16,8 +16,8 @@ struct HTTPVariant: Sendable, Equatable {
     /// - Parameters:
     ///   - validator: The validator of the response.
     ///   - names: The fields in `Vary`.
-    ///   - fields: The fields of the request, without the fields of a token: the authenticator of a
-    ///     multiplexer does not change.
+    ///   - fields: The fields of the request, without the fields of a token: all fetches of a multiplexer use
+    ///     the same authenticator.
     init(_ validator: HTTPValidator?, varying names: [HTTPHeaders.Name], in fields: HTTPHeaders) {
         self.validator = validator
         // If a request has no `Accept-Encoding`, the transport sets the same value for all requests, and
@@ -50,8 +50,7 @@ struct HTTPVariant: Sendable, Equatable {
     /// A byte that neither a validator nor a field name contains.
     private static let separator: Character = "\u{1f}"
 
-    /// Whether the variant depends on credentials in `fields`; not even a digest of credentials may be
-    /// stored.
+    /// Whether the variant depends on credentials in `fields`: a digest of credentials may not be stored.
     ///
     /// - Parameters:
     ///   - fields: The header fields of the request.

@@ -217,8 +217,8 @@ extension ResponseCache {
 
     func remove(_ resource: String) async {
         // Twice: an exchange that began after the first fence may have validated a removed response, and may
-        // have stored the response again between the passes. A further exchange that finds this response
-        // after the second fence is not excluded.
+        // have stored the response again between the passes. An exchange that finds this response after the
+        // second fence can still store the response again.
         for _ in 0..<2 {
             self.runningExchanges.withLock { _ in self.fence { $0 == resource } }
             let stored = await self.stored(resource)

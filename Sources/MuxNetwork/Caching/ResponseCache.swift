@@ -149,8 +149,8 @@ final class ResponseCache: SessionCounter {
 
     // MARK: - Requests
 
-    /// The response to a call from memory, if permitted at once; otherwise `nil`, and ``perform(_:_:into:)``
-    /// handles the call.
+    /// The stored response to a call, if usable at once from memory; `nil` if ``perform(_:_:into:)`` must
+    /// handle the call.
     ///
     /// A redirection (300 to 399) is not returned: only the sink of ``perform(_:_:into:)`` follows
     /// redirections.
@@ -214,7 +214,8 @@ final class ResponseCache: SessionCounter {
                 // length, is requested completely.
                 let total = forward.storedToComplete?.part?.total ?? .max
                 if total > self.settings.memoryBodyLimit { forward.storedToComplete = nil }
-                // After three results without use, the request is sent separately.
+                // After three shared exchanges without a usable result, the request is sent in its own
+                // exchange.
                 let isShared = forward.isShared && forward.storedToComplete == nil && waits < 3
                 let name = FlightName(
                     resource: request.resource,

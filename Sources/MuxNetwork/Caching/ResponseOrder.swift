@@ -1,6 +1,6 @@
 import Foundation
 
-/// The order of a response among the responses to one request: RFC 9111, section 4.
+/// The order of a response among the responses of one URL: RFC 9111, section 4.
 ///
 /// The response with the later `Date` is newer. If the dates are equal, if a date is missing, or if only one
 /// date is more than an hour in the future, the response to the later request is newer.
@@ -11,7 +11,8 @@ struct ResponseOrder: Sendable, Equatable {
         case newer
         /// The stored response remains.
         case older
-        /// The response has an earlier `Date`, but the request was sent after the end of the stored response.
+        /// The response has an earlier `Date`, but its request was sent after the stored response was
+        /// complete.
         ///
         /// Only the server can decide between the two responses.
         case disputed
@@ -175,7 +176,7 @@ struct RunningExchanges: Sendable {
     /// The maximum number of records for each URL.
     private static let maximumVariants = 64
 
-    /// The newest of several responses, as one record for all variants that replaces the other records.
+    /// One record in place of all `noted` records: the newest of the responses, for all variants.
     private static func forAllVariants(_ noted: [SupersedingResponse], at now: Date) -> SupersedingResponse {
         var newest = noted.dropFirst().reduce(noted[0]) { newest, next in
             next.order.relation(to: newest.order, at: now) == .newer ? next : newest

@@ -61,8 +61,8 @@ extension StoredResponse {
         // A server error without a lifetime would replace a response that can be used in place of the error
         // (RFC 9111, section 4.3.3): some web frameworks send `private` with each response.
         guard reply.status < 500 || (freshness.timeToLive ?? .zero) > .zero else { return nil }
-        // Without reuse, `must-revalidate` and `no-cache` are still recorded, without a body: while the
-        // server is unreachable, the result is then status 504.
+        // A response that is not reusable, but has `must-revalidate` or `no-cache`, is stored without a body:
+        // if the server is unreachable later, the result is status 504.
         let isReusable =
             freshness.validator != nil || (freshness.timeToLive ?? .zero) > .zero
             || (freshness.staleWhileRevalidate ?? .zero) > .zero || (freshness.staleIfError ?? .zero) > .zero

@@ -69,7 +69,7 @@ struct StoredResponse: Sendable, Equatable {
         return seconds >= 0 ? .milliseconds(Int64(min(seconds, 1e12) * 1000)) : nil
     }
 
-    /// The order of the response among the responses to one request.
+    /// The order of the response among the responses of one URL.
     var order: ResponseOrder {
         let date = self.headers[.date].flatMap { HTTPDate.parse($0, now: self.receivedAt) }
         return ResponseOrder(date: date, sent: self.sent, completed: self.completed)
@@ -245,7 +245,7 @@ struct StoredResponses: Sendable {
 
     init(_ responses: [StoredResponse] = []) { self.responses = responses }
 
-    /// Inserts `response` in place of the responses for the same requests, unless one of these responses is
+    /// Inserts `response` in place of the stored responses that match the request, unless one of these is
     /// newer.
     ///
     /// A part is combined with a stored part of the same version, if possible
