@@ -220,7 +220,7 @@ extension MediaCore {
 
     /// Registers a consumer of `MuxStates`.
     ///
-    /// - Returns: The removal of the consumer.
+    /// - Returns: A closure that removes the consumer.
     private func follow(
         _ name: MediaName,
         _ url: URL,

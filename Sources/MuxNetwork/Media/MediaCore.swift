@@ -404,8 +404,8 @@ extension MediaCore: SessionParticipant {
     var gauges: MuxRepository.Gauges { MuxRepository.Gauges(self.engine) }
 
     func sessionEnded(sendsEvent: Bool) -> @Sendable () -> Void {
-        // A download that waits for a download slot has no progress yet. The names are recorded under the
-        // lock, so no flight begins in between.
+        // A download that waits for a download slot has no progress yet, so the names of all flights are
+        // recorded. No flight begins before the dismissal, because the engine's lock is held.
         var inFlight: Set<MediaName> = []
         let (inProgress, resumeWaiters) = self.engine.dismissCallers(cancelling: true) { name in
             inFlight.insert(name)

@@ -38,8 +38,9 @@ extension MediaFolder {
             var free = try self.fileSystem.freeSpace(at: self.path)
             let isShort = overflow || free < needed
             if isShort {
-                // No file is evicted if the space cannot suffice. A removal may free more than the size: the
-                // rest of the last block, and the sidecar, for which 64 KB are added.
+                // No file is evicted if all evictions together would not free enough space. A removal may
+                // free more than the size: the rest of the last block, and the sidecar, for which 64 KB are
+                // added.
                 let possible = try self.evictable(disk).reduce(UInt64(clamping: free)) {
                     $0 &+ UInt64(clamping: $1.status.size) &+ 1 << 16
                 }

@@ -14,8 +14,7 @@ import MuxKit
 /// time: the methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the
 /// folder.
 final class MediaFolder: Sendable {
-    /// Returns whether the caller's work is still valid, without a fence since its start; called under the
-    /// lock.
+    /// Returns whether no fence has invalidated the caller's work since its start; called under the lock.
     typealias Check = () -> Bool
 
     /// A fence invalidated the caller's work.
@@ -86,7 +85,7 @@ final class MediaFolder: Sendable {
     ///     already open with this number, the method only removes moved files.
     ///   - anew: Whether to open the folder even if the folder is already open with this number, because
     ///     another program removed a file or folder.
-    ///   - check: Returns whether the caller's work is still valid, without a fence since its start.
+    ///   - check: Returns whether no fence has invalidated the caller's work since its start.
     /// - Throws: ``MediaError``, or ``Fenced``.
     func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
         try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
@@ -116,7 +115,7 @@ final class MediaFolder: Sendable {
     /// Removes the files of an ended session, unless the folder is already open for the next session.
     ///
     /// - Parameter opening: The opening number of the next session.
-    /// - Throws: The reason for files that were not removed.
+    /// - Throws: The error that prevented the removal of files.
     func removeEndedSession(opening: UInt64) throws {
         try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             guard disk.opening != opening else { return }
@@ -240,7 +239,8 @@ final class MediaFolder: Sendable {
             try self.restoreSessionFile(disk)
             let file = try self.fileSystem.openFile(self.path(name.partial), for: .append)
             guard try self.fileSystem.tryLock(file) else { throw MediaError.fetchedElsewhere }
-            // The former holder of the lock may have completed or removed the file between the two calls.
+            // The former holder of the lock may have completed or removed the file between the opening and
+            // the lock.
             try self.requirePresent(file, name)
             let content: Data?
             do throws(MuxStoreError) {
@@ -278,8 +278,8 @@ final class MediaFolder: Sendable {
             // representation.
             let size = try self.fileSystem.status(of: file).size
             disk.used -= size
-            // An empty file is not truncated: ext4 flushes a file that was truncated to zero when the file is
-            // closed, and the caller waits for the flush.
+            // An empty file is not truncated: at the close, ext4 flushes a file that was truncated to zero,
+            // and the caller waits for the flush.
             if size > 0 { try self.fileSystem.truncate(file, to: 0) }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
             // After a power failure, a former sidecar must not return: the sidecar would describe other
@@ -394,7 +394,7 @@ package struct MediaName: Sendable {
     static let partialPrefix = "partial-"
     static let sidecarPrefix = "state-"
 
-    /// The name of the complete file that belongs to a complete file, a growing file or a sidecar.
+    /// The name of the complete file, from the name of a complete file, a growing file or a sidecar.
     static func file(of name: String) -> String {
         for prefix in [self.partialPrefix, self.sidecarPrefix] where name.hasPrefix(prefix) {
             return String(name.dropFirst(prefix.count))
