@@ -82,7 +82,7 @@ public final class CachingTransport: HTTPTransport {
     private let caches = Locked<[ResponseCache]>([])
     private let makeCache: @Sendable (MuxRepository) -> ResponseCache
     fileprivate let base: any HTTPTransport
-    /// The mismatch of the first call for the session of another repository; reported only once.
+    /// The mismatch of the first refused call; kept, so that only the first refusal is reported.
     private let mismatch = Locked<RepositoryChoice?>(nil)
 
     /// Makes a cache.

@@ -73,7 +73,7 @@ struct HTTPRequestCacheControl: Sendable, Equatable {
             let seconds = HTTPDeltaSeconds.parse(directive.argument).map { Duration.seconds($0) }
             switch directive.name {
             case "max-age":
-                // With different values, only a response of the server is certain to be accepted.
+                // Different values contradict each other, so a stored response requires validation.
                 if let maxAge, maxAge != seconds ?? .zero { self.noCache = true }
                 self.maxAge = min(self.maxAge ?? .longest, seconds ?? .zero)
             case "min-fresh": self.minFresh = max(self.minFresh ?? .zero, seconds ?? .longest)

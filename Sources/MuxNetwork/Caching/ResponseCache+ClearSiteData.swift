@@ -14,7 +14,7 @@ final class ClearedOrigins: Sendable {
         var unaffected: Set<String> = []
     }
 
-    /// The maximum number of origins in memory without a time; a dropped origin is read again.
+    /// The maximum size of ``State/unaffected``; a dropped origin is read from disk again.
     private static let mostUnaffected = 1_000
 
     private let state = Locked(State())

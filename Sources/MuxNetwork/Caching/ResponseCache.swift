@@ -67,7 +67,7 @@ final class ResponseCache: SessionCounter {
     let retryAfter: RetryAfterInterceptor
     let settings: CachingTransport.Configuration
     let repository: MuxRepository
-    /// Refuses calls of an account if a cache directly below belongs to another repository.
+    /// Refuses calls of an account if the wrapped transport is a cache of another repository.
     private let choice: RepositoryChoice
     let responses: MultiplexerMap<String, StoredResponses>
     /// The folder of long bodies; `nil` without a `cacheKey`.
@@ -75,8 +75,8 @@ final class ResponseCache: SessionCounter {
     let cleared: ClearedOrigins
     /// The running exchanges.
     ///
-    /// The lock is held while a response is stored, and while exchanges are fenced. Therefore a fenced
-    /// exchange stores no response.
+    /// The lock is held while a response is stored, and while exchanges are fenced, as by
+    /// ``fence(except:_:)``. Therefore a fenced exchange stores no response.
     ///
     /// Lock order: this lock first, then the lock of ``engine`` or ``responses``.
     let runningExchanges = Locked(RunningExchanges())

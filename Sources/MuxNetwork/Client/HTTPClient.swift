@@ -417,8 +417,8 @@ extension HTTPClient {
         /// ``HTTPRequest/timeout``.
         public var transport: HTTPTransportConfiguration
 
-        /// Identifies the account, if several accounts are used at the same time; `nil` for the account of
-        /// the session.
+        /// Identifies the client's account, if an app uses several accounts at the same time; `nil`, the
+        /// default, for one account at a time.
         ///
         /// Part of the name on disk of each value of the client's multiplexers, and never sent. The stored
         /// responses of a ``CachingTransport`` do not depend on this property.

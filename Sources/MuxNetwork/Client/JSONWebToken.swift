@@ -40,7 +40,7 @@ public struct JSONWebToken: HTTPToken, Hashable {
         self.text = text
     }
 
-    /// A claim of any type; a number beyond `Double` makes only its own claim unusable.
+    /// A claim of any type; the value is `nil` if it cannot be decoded, such as a number beyond `Double`.
     private struct Claim: Decodable {
         let value: JSONValue?
 

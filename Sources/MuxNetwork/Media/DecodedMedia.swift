@@ -128,8 +128,8 @@ public final actor DecodedMedia<Value: Sendable> {
             for url in urls where self.map.cachedValue(key: self.key(of: url)) == nil {
                 group.addTask(priority: .low) {
                     await self.media.prefetch([url])
-                    // If the prefetch failed, the request would fetch the file with the priority of a
-                    // request.
+                    // After a failed prefetch, `request(url:)` would fetch the file again, with a higher
+                    // priority.
                     guard self.media.cachedValue(url: url) != nil, !Task.isCancelled else { return }
                     _ = try? await self.request(url: url)
                 }

@@ -67,7 +67,7 @@ struct MediaDownload: Sendable {
     /// Performs one exchange for the file, or for the remaining bytes of the file.
     ///
     /// - Returns: The complete file; `nil` if another request is needed.
-    /// - Throws: The reason of an early end; this method keeps the received part.
+    /// - Throws: The error of the attempt; this method does not remove the received part.
     private func attempt(_ machine: inout DownloadStateMachine) async throws -> URL? {
         if let file = try await BlockingWork.run({ try self.folder.find(self.name) }) { return file }
         let (file, partial) = try await BlockingWork.run { try self.folder.openPartial(self.name, self.isCurrent) }
