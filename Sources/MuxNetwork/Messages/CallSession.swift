@@ -1,16 +1,16 @@
 import MuxKit
 
-/// The session of a call, for caches between the client and the transport.
+/// The session of a repository in which a call began, for caches between the client and the transport.
 ///
 /// The session is attached to the call (``HTTPCall``) and to the task that sends the call. If a transport
-/// makes a new call, the session of the task remains. If a transport passes the call to a detached task, the
-/// session of the call remains.
+/// makes a new call, only the task has the session. If a transport passes the call to a detached task, only
+/// the call has the session.
 struct CallSession: Sendable {
     /// The session of the current task's calls; `nil` if no client, ``AsyncMedia`` or cache has set a
     /// session.
     @TaskLocal static var current: CallSession?
 
-    /// The repository whose session this is; see ``isOfAccount`` for credentials.
+    /// The repository whose session this is.
     let repository: MuxRepository
     /// Whether calls may contain credentials of an account: the account's sign-out must then remove the
     /// responses.

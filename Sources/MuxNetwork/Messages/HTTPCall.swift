@@ -20,13 +20,13 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
     /// The body; `nil` without a body.
     public var body: HTTPCall.Body?
 
-    /// The maximum silence of the server, without any activity on the connection; `nil` for the transport's
-    /// time-out.
+    /// The maximum time that the client waits for the server without any activity on the connection; `nil`
+    /// for the transport's time-out.
     public var timeout: Duration?
 
     /// The maximum total duration of the call, including redirections.
     ///
-    /// `nil` for the transport's deadline, or for no deadline of a ``HTTPTransport/stream(_:into:)``.
+    /// `nil` for the transport's deadline; for ``HTTPTransport/stream(_:into:)``, `nil` means no deadline.
     public var deadline: Duration?
 
     /// The names of header fields with credentials, in addition to the transport's own list.
@@ -36,8 +36,8 @@ public struct HTTPCall: Sendable, Hashable, RedactedDescription {
 
     /// The path for error texts, as written by the developer, with placeholders for values.
     ///
-    /// `nil` for a call that was made from a URL: see ``HTTPPath/template``. Only an ``AsyncMedia`` sets the
-    /// path of the URL.
+    /// `nil` for a call that was made from a URL (see ``HTTPPath/template``), except for a call of an
+    /// ``AsyncMedia``, which has the path of the URL.
     package var pathTemplate: String? {
         get { self.template.value }
         set { self.template.value = newValue }
@@ -218,15 +218,15 @@ package struct ValidatedCall: Sendable {
     /// The session in which the call began (``ValidatedTransport/session``); `nil` for the session at the
     /// time of sending.
     package var session: UInt64?
-    /// Whether the request changes nothing on the server, although the method is not safe: a cached POST.
+    /// Whether the request counts as a read although the method is not safe: a POST with a cached result.
     package var isQuery = false
-    /// Called before a cache sends a request, and before another transport follows a redirection; `nil`
-    /// allows all origins.
+    /// Throws if the origin must not get a request; `nil` allows all origins.
     ///
-    /// Throws if the origin must not get a request.
+    /// A cache calls this function before the cache sends a request; a transport that is not a cache, before
+    /// the transport follows a redirection.
     package var admit: (@Sendable (HTTPOrigin) throws(HTTPError) -> Void)?
-    /// The client's steps below the cache, which the cache runs for each exchange; `nil` if no steps are
-    /// below a cache.
+    /// The client's steps that the cache runs for each exchange with the server; `nil` without a cache or
+    /// without such steps.
     var steps: (any CallSteps)?
 
     /// Validates a call.

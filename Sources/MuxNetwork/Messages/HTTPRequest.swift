@@ -62,8 +62,8 @@ public protocol HTTPRequest<Output>: Sendable {
     /// The body; `nil` by default.
     var body: HTTPBody? { get }
 
-    /// The maximum silence of the server, without any activity on the connection; `nil`, the default, for the
-    /// client's time-out.
+    /// The maximum time that the client waits for the server without any activity on the connection; `nil`,
+    /// the default, for the client's time-out.
     var timeout: Duration? { get }
 
     /// The statuses of a success; 200 to 299 by default.
