@@ -4,8 +4,8 @@ import MuxKit
 extension HTTPError {
     /// The reason why a request could not be sent.
     ///
-    /// Descriptions contain names, such as the name of a placeholder or a header field, but no values; and a
-    /// sentence about the error of an encoder or a stream.
+    /// A description contains names, such as the name of a placeholder or a header field, but no values. The
+    /// description of ``encoding(_:)`` also contains a sentence about the underlying error.
     #if hasAttribute(nonexhaustive)
     @nonexhaustive
     #endif

@@ -131,7 +131,8 @@ extension HTTPError: LocalizedError, RedactedDescription, CustomDebugStringConve
     /// The same as ``errorDescription``.
     public var debugDescription: String { self.description }
 
-    /// Whether the error reports the end of the session; the text of such an error suffices.
+    /// Whether the error reports the end of the session; ``errorDescription`` is then the text of `error`
+    /// alone.
     private static func saysSessionEnd(_ error: any Error) -> Bool {
         switch error {
         case RunnerError.signedOut, MuxError.sessionEnded: true
@@ -206,9 +207,9 @@ extension HTTPError.TransportFailure: UnsentError {
 }
 
 extension HTTPError {
-    /// The error of a request that has failed on a further connection, although the server may have processed
-    /// an earlier sending: an outbox must not repeat the request as unsent.
+    /// For a request that was sent before: replaces an error that reports the request as unsent.
     ///
+    /// The server may have processed the earlier sending, so an outbox must not repeat the request as unsent.
     /// A safe request keeps its error, because a repetition does no harm.
     ///
     /// - Parameter method: The method of the request.

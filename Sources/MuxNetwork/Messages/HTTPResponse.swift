@@ -55,11 +55,10 @@ public struct HTTPResponse: Sendable, Hashable {
         self.hasOtherMethod = reply.hasOtherMethod
     }
 
-    /// Whether the response is of a later request, after a redirection that changed the method: the server
-    /// has processed ``request``.
+    /// Whether a redirection changed the method, so this is the response to a later request than ``request``.
     ///
-    /// A custom transport reports only the URL. Without a report of the method, any redirection of an unsafe
-    /// request to another resource counts.
+    /// After such a redirection, the server has processed ``request``. A custom transport reports only the
+    /// URL, not the method: then any redirection of an unsafe request to another resource counts as a change.
     var isOfLaterRequest: Bool {
         if let hasOtherMethod = self.hasOtherMethod.value { return hasOtherMethod }
         guard let url, !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) else { return false }
@@ -68,7 +67,8 @@ public struct HTTPResponse: Sendable, Hashable {
 
     /// Whether the status is 401: the server refused the token of ``request``, or requires a token.
     ///
-    /// `false` for a 401 of another origin, which gets no token, and if ``isOfLaterRequest`` is `true`.
+    /// `false` if ``isOfLaterRequest`` is `true`, and for a 401 of another origin: a redirection to another
+    /// origin removes the token.
     var refusesToken: Bool {
         guard self.status == .unauthorized, !self.isOfLaterRequest else { return false }
         return self.url.map { HTTPOrigin($0) == HTTPOrigin(self.request.url) } ?? true
