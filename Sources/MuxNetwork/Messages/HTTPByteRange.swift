@@ -7,7 +7,8 @@ enum HTTPByteRange: Sendable, Equatable {
     /// The last bytes: this number of bytes, greater than 0.
     case last(Int)
 
-    /// Reads the field `Range`; `nil` unless the field is one valid range of bytes, with numbers of an `Int`.
+    /// Reads the field `Range`; `nil` unless the field is one valid range of bytes whose numbers fit in
+    /// `Int`.
     init?(_ text: String) {
         let parts = HTTPGrammar.trimmed(text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
         guard parts.count == 2, parts[0].lowercased() == "bytes" else { return nil }

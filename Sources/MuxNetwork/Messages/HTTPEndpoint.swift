@@ -107,8 +107,8 @@ extension HTTPEndpoint: CustomDebugStringConvertible, CustomReflectable {
     /// The scheme, the host, the path without values, and the names of the parameters with a value:
     /// `https://api.domain.com/users/{id}?key=…`.
     ///
-    /// `…` replaces a parameter without a value, which may be a secret. An endpoint below the client's base
-    /// URL has neither scheme nor host.
+    /// `…` replaces the name of a parameter without a value, because such a name may be a secret. With the
+    /// host ``HTTPHost/base``, the text has neither scheme nor host.
     public var debugDescription: String {
         let names = self.query.items.map { $0.value == nil ? "…" : "\($0.name)=…" }.joined(separator: "&")
         let server = self.host == .base ? "" : "\(self.scheme)://\(self.host)"

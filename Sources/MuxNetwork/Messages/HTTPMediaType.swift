@@ -123,7 +123,7 @@ package struct HTTPParameters: Sendable, Hashable {
     /// Parses `text`; `nil` if invalid.
     ///
     /// A parameter is invalid without a name or a value, with an unclosed quoted value, with other text
-    /// before the next semicolon, or if the parameter occurs twice.
+    /// between the value and the next semicolon, or if the parameter occurs twice.
     package init?(_ text: String) {
         var rest = text.utf8[...]
         self.head = HTTPGrammar.trimmed(Substring(Self.take(&rest) { $0 != UInt8(ascii: ";") }))

@@ -6,8 +6,9 @@
 /// ```
 ///
 /// All characters except the unreserved characters of RFC 3986, section 2.3, are percent-encoded, including
-/// `+`; unchanged parameters of an ``HTTPEndpoint`` from a URL are kept as written. The description contains
-/// names without values, and `…` for a parameter without a value.
+/// `+`. A parameter of an ``HTTPEndpoint`` that was made from a URL is kept as written, unless the name or
+/// the value is set later. The description contains only the names, and `…` instead of the name of a
+/// parameter without a value.
 public struct HTTPQuery: Sendable, Hashable {
     /// One parameter.
     public struct Item: Sendable, Hashable {
@@ -103,6 +104,6 @@ extension HTTPQuery: RedactedDescription {
 }
 
 extension HTTPQuery.Item: RedactedDescription {
-    /// The name of the parameter; `…` for a parameter without a value, which may be a secret.
+    /// The name of the parameter; `…` for a parameter without a value, because such a name may be a secret.
     public var description: String { self.value == nil ? "…" : self.name }
 }

@@ -81,8 +81,8 @@ struct URLReference: Sendable {
         HTTPHost.Scheme(rawValue: String(Substring(bytes))) != nil
     }
 
-    /// The user, the host and the port; `nil` for illegal characters, which no encoding makes legal in a host
-    /// name, and for a user before a host with non-ASCII characters.
+    /// The user, the host and the port; `nil` for illegal characters, and for a user before a host with
+    /// non-ASCII characters.
     private static func authority(_ text: String) -> String? {
         var legal = text
         // Names with non-ASCII characters are converted to Punycode if Foundation supports the conversion.
