@@ -13,8 +13,8 @@ package import MuxKit
 /// ```
 ///
 /// The transport validates calls, follows redirections (``HTTPRedirects``), removes interim responses, and
-/// limits time and size. If the caller's sink is slow, a buffer fills. A full buffer suspends the closure's
-/// calls of the sink: the closure reads no further, and the server slows down.
+/// limits time and size. If the caller's sink is slow, a buffer fills. While the buffer is full,
+/// `sink.receive(_:)` suspends the closure: the closure reads no further, and the server slows down.
 ///
 /// **Silence**, which ``HTTPTransportConfiguration/timeout`` limits, is the time in which the caller's sink
 /// is idle and the closure passes on no part of the response. A wait for a piece of a streamed request body
@@ -24,9 +24,10 @@ package import MuxKit
 ///
 /// **Tasks of the closure.** The closure sends the request unchanged, once, and passes the response to the
 /// sink while the response arrives. Redirections, cookies, cached responses and retries of the client must be
-/// switched off. The transport does not decode content codings: if the client decodes, the closure passes on
-/// `Content-Encoding` or no `Content-Length`. The closure applies the options for connections:
-/// ``HTTPTransportConfiguration/connectionsPerHost`` and ``HTTPTransportConfiguration/usesProxies``.
+/// switched off. The transport does not decode content codings. If the client decodes, the closure keeps
+/// `Content-Encoding` or removes `Content-Length`, which is the encoded length. The closure applies the
+/// options for connections: ``HTTPTransportConfiguration/connectionsPerHost`` and
+/// ``HTTPTransportConfiguration/usesProxies``.
 ///
 /// **Errors.** An error type of the client becomes ``HTTPError/TransportFailure/unreachable(_:)``, as
 /// described at ``HTTPTransport``. The closure may throw an ``HTTPError/TransportFailure`` instead. For a

@@ -6,7 +6,7 @@ package struct HTTPExchangeStateMachine: Sendable {
     private let method: HTTPMethod
     /// The maximum value of ``expected``; `nil` for no limit.
     ///
-    /// The limit for other bodies is a task of the sink.
+    /// The sink limits the size of a body without an ``expected`` length.
     private let sizeLimit: Int?
     private var reply: HTTPReply?
     /// The announced length of the body; `nil` without a `Content-Length`, with a content coding or a
@@ -82,7 +82,7 @@ package struct HTTPExchangeStateMachine: Sendable {
         case (HTTPError.transport(.closedWithoutResponse, _)?, let reply?) where self.isComplete: .success(reply)
         case (HTTPError.transport(.closedWithoutResponse, _)?, _?):
             .failure(HTTPError.truncated(expected: self.expected, received: self.received))
-        // Drops the request that the transport may have named: the error text names the caller's request.
+        // Drops the associated value `request`: `naming(_:)` later sets the name of the caller's request.
         case (HTTPError.transport(.closedWithoutResponse(let error), _)?, nil):
             .failure(HTTPError.transport(.closedWithoutResponse(error)))
         case (let failure?, _): .failure(failure)
@@ -111,8 +111,9 @@ package final class HTTPExchange: Sendable {
         let deadline: Duration?
         /// The time of the deadline before ``excluded`` is added.
         private let earliestEnd: Moment
-        /// The time that does not count towards the deadline, shared by all copies for the exchanges of a
-        /// call; `nil` without a deadline.
+        /// The time that does not count towards the deadline; `nil` without a deadline.
+        ///
+        /// All copies of the limits of a call share the time.
         private let excluded: Locked<Duration>?
         /// The maximum announced length of the body in bytes; `nil` for no limit.
         let body: Int?
@@ -234,7 +235,8 @@ package final class HTTPExchange: Sendable {
         case taken
         /// The buffer is full: the producer waits for ``HTTPProducer/resume()``.
         ///
-        /// With `canKeep`, the buffer has not taken the piece: the producer then delivers the piece again.
+        /// With `canKeep`, the buffer has not taken the piece: after the wait, the producer delivers the
+        /// piece again.
         case paused
         /// The exchange has ended: the producer stops.
         case ended

@@ -13,8 +13,8 @@ package import MuxKit
 /// - `true`, if the server was not reached: the request may be retried (``HTTPClient/Configuration/retry``),
 ///   a stale value may replace the error (`MuxPolicy.staleIfError`), and a download resumes.
 /// - `false`, such as for an untrusted certificate: the error has no such effect.
-/// - An error without the conformance counts as a connectivity failure, unless `RetryableError` excludes a
-///   retry.
+/// - An error without the conformance counts as a connectivity failure, except an error that must not be
+///   retried, such as a `RetryableError` whose advice is not transient.
 ///
 /// The advice of a `RetryableError` decides about retries.
 public protocol HTTPTransport: Sendable {

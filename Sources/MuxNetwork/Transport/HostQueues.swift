@@ -3,7 +3,7 @@ import MuxKit
 /// Limits the number of simultaneous calls to each host; further calls start in the order of arrival.
 ///
 /// A waiting call does not delay calls to other hosts. libcurl has such a limit as well, but when a
-/// connection becomes free, libcurl (7.88) checks a single waiting call of all hosts. If that call is for
+/// connection becomes free, libcurl (7.88) checks only one waiting call, of any host. If that call is for
 /// another host, no call starts: a host without responses would delay all other hosts.
 package struct HostQueues<Host: Hashable & Sendable, Call: Sendable>: Sendable {
     private struct Queue: Sendable {
