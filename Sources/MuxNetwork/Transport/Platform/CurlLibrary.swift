@@ -124,8 +124,8 @@ extension HTTPError {
         // 28: the time-out for the connection; no other time-out of libcurl is set. 97: a failed handshake
         // with a proxy.
         case 7, 28, 97: self = .transport(.notConnected(error))
-        // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` cannot distinguish the cases: without a
-        // certificate, the value is a failure, too.
+        // 35: any failure of a handshake. `CURLINFO_SSL_VERIFYRESULT` does not show a permanent failure: if
+        // no certificate has arrived, the value is a failure, too.
         case 35 where !Self.isPermanentTLSFailure(detail): self = .transport(.notConnected(error))
         // In TLS 1.3 the server verifies the client's certificate after the handshake.
         case 55 where Self.isPermanentTLSFailure(detail), 56 where Self.isPermanentTLSFailure(detail):

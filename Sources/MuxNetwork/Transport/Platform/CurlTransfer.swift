@@ -130,7 +130,8 @@ final class CurlTransfer {
     /// connection for a further sending, has failed.
     ///
     /// libcurl sends a request again if a kept connection ends. A request that is not repeatable is sent
-    /// again only after a refusal by the server. Of a repeatable request, only the last refusal is known.
+    /// again only after a refusal by the server. For a repeatable request, it is unknown whether the server
+    /// refused the sendings before the last one.
     ///
     /// - Parameters:
     ///   - sendings: The number of sendings.
@@ -358,7 +359,7 @@ final class CurlTransfer {
         return -1
     }
 
-    /// For a request that libcurl repeats: whether the server has certainly not processed the first request.
+    /// For a request that libcurl repeats: whether the server has certainly not processed the last sending.
     ///
     /// The server has refused the stream, or a GOAWAY has a last stream below this stream (RFC 9113, section
     /// 8.7). On a new connection, libcurl repeats a request only for these reasons. On a kept connection,
@@ -396,8 +397,8 @@ final class CurlTransfer {
         }
         self.isOnNewConnection = state == 2
         self.streams.pointee.is_refused = 0
-        // Only for a request that needs the streams: debug messages cost time. A repeatable request may be
-        // sent twice, and HTTP/2 is used only over TLS.
+        // Debug messages of libcurl report the streams, and cost time. A repeatable request needs no report,
+        // because it may be sent twice. A request without TLS needs no report, because it has no stream.
         if !self.order.call.call.isRepeatable, self.order.call.origin.isSecure {
             _ = mux_easy_note_streams(self.library.table, self.easy, self.streams)
         }

@@ -69,8 +69,8 @@ final class CurlUpload: Sendable {
     /// Returns to the start of the body, because the request is sent again on another connection.
     ///
     /// After bytes were sent, a request that is not repeatable is sent again only if the server refused the
-    /// first request. Otherwise the server may have processed the first request. A streamed body cannot be
-    /// sent twice.
+    /// first request. Otherwise the server may have processed the first request. Within one transfer, a
+    /// streamed body is not sent twice.
     ///
     /// - Parameter isRefused: Whether the server has certainly not processed the request.
     /// - Returns: Whether the next read begins at the start of the body.
