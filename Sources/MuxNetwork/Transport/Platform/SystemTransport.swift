@@ -8,9 +8,9 @@ package import MuxKit
 ///
 /// **On Linux** the calls of a transport share a thread, which sleeps while no call is active. The first
 /// transport opens libcurl (`libcurl.so.4` or `libcurl-gnutls.so.4`, 7.68 or later). If libcurl cannot be
-/// used, as in a static executable, the transport uses a ``URLSessionTransport`` with the limits of that
-/// class, and the process logs one message. Before libcurl 7.87, a call that is cancelled during the name
-/// resolution of its host delays other calls until the name resolution ends.
+/// used, as in a static executable, the transport uses a ``URLSessionTransport``, which has further
+/// limitations, and the process logs one message. Before libcurl 7.87, a call that is cancelled during the
+/// name resolution of its host delays other calls until the name resolution ends.
 ///
 /// **Kept connections of libcurl.** A connection may be kept open after a request. Before the next request on
 /// this connection, the transport checks for bytes that have arrived since the last response. If the server

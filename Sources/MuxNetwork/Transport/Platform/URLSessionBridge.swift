@@ -326,7 +326,7 @@ extension HTTPReply {
 }
 
 extension URLSession.AuthChallengeDisposition {
-    /// Chooses the reply of a transport without credentials to a challenge.
+    /// Chooses the reply to a challenge, for a transport without credentials.
     ///
     /// - `performDefaultHandling`: the system replies, for example checks the server's certificate.
     /// - `rejectProtectionSpace`: the system continues without credentials, so the 401 or 407 response

@@ -26,8 +26,8 @@ import FoundationNetworking
 /// connect again: an outbox may apply the change twice.
 ///
 /// **Cancellation.** After a cancelled call has thrown `CancellationError`, the transport ends the exchange
-/// with the server. During the collection of a streamed request body, the call throws when the stream ends or
-/// fails.
+/// with the server. After a cancellation during the collection of a streamed request body, the call throws
+/// only when the stream ends or fails.
 public final class URLSessionTransport: HTTPTransport, ValidatedTransport {
     package let options: HTTPTransportConfiguration
     package let time: TimeSource
