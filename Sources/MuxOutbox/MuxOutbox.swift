@@ -88,8 +88,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     ///   - policy: Limits, retries, and the behaviour at a sign-out.
     ///   - wakeUps: Events that can end a wait between two attempts; by default the return of the network.
     ///   - order: Returns the lane of a change; by default all changes form one lane.
-    ///   - send: Sends a change. Throws if the server did not confirm the change. After a bad
-    ///     `BadDependencyError`, the runner can renew the dependency and repeat the attempt.
+    ///   - send: Sends a change. Throws if the server did not confirm the change. If the error reports a bad
+    ///     dependency (`BadDependencyError`), the runner can renew the dependency and repeat the attempt.
     public convenience init<Runner: DependencyRunner>(
         _ name: String,
         dependency: Runner,
@@ -285,8 +285,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// The change keeps its place in the order of its lane, and its age begins again.
     ///
     /// - Parameter id: The change.
-    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the request is not on disk. If this process has
-    ///   read the change before, a later call of the outbox writes the request.
+    /// - Throws: ``MuxOutboxError/notStored(underlying:)`` if the new state of the change is not on disk. If
+    ///   this process has read the change before, a later call of the outbox writes the new state.
     public func retry(_ id: PendingChange.ID) async throws {
         do { try await self.core.retry(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
@@ -302,8 +302,8 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
         do { try await self.core.discard(id) } catch { throw MuxOutboxError.notStored(underlying: error) }
     }
 
-    /// The number of lanes that wait for the next attempt; `nil` while a sender makes a step, or an operation
-    /// runs.
+    /// The number of lanes that wait for the next attempt; `nil` if the sender of another lane runs, or if
+    /// an operation on the log runs or waits.
     package var waitCount: Int? { self.core.waitCount }
 
     /// Ends the wait of each lane for its next attempt, even before the end of a `Retry-After`.

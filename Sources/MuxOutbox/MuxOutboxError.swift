@@ -11,7 +11,7 @@ public enum MuxOutboxError: Error, Sendable {
     /// The change cannot be encoded, or the `order` closure threw an error.
     case invalidChange(underlying: any Error)
 
-    /// The sizes of the change and of the other changes exceed ``MuxOutboxPolicy/maximumBytes``.
+    /// With this change, the size of all changes would exceed ``MuxOutboxPolicy/maximumBytes``.
     case tooLarge(bytes: Int, limit: Int)
 
     /// The outbox has at least ``MuxOutboxPolicy/maximumCount`` changes.

@@ -1,7 +1,7 @@
 import Foundation
 import MuxKit
 
-/// The sender of one lane.
+/// The sender of one lane; each *step* tries to send the next change.
 final class OutboxSender: Sendable {
     /// The reason of a wait.
     enum Wait: Sendable {
@@ -95,11 +95,11 @@ extension OutboxCore {
     func start(_ lanes: [String]) {
         for lane in lanes {
             let sender = OutboxSender(lane)
-            // The lock is held during the start: a sender must be registered before its end removes it.
+            // The lock is held during the start: the end of the sender must not precede the registration.
             self.state.withLock { state in
                 guard !state.isStopped else { return }
                 state.senders[lane] = sender
-                // Outside of the caller's operations: the sender outlives the caller.
+                // The sender outlives the caller, so the sender's task is not part of the caller's operation.
                 ReentrantAsyncMutex.outside {
                     sender.setTask(self.repository.spawn(name: "mux.outbox") { [self] in await self.sendAll(sender) })
                 }
@@ -228,8 +228,8 @@ extension OutboxCore {
     /// The next change of the lane; `nil` if the sender ends.
     private func nextChange(_ run: Run) async throws -> (ID, Data?)? {
         let lane = run.sender.lane
-        // Without a connection, another lane takes the turn after a wait, unless other lanes also wait for
-        // the connection.
+        // Without a connection, this sender ends after its wait in favour of a lane without a sender, unless
+        // another sender waits for the connection.
         let isTurnOver =
             run.state.withLock { $0.hasWaited }
             && self.state.withLock { $0.offlineFailures > 0 && $0.offlineCount == 0 }
@@ -326,7 +326,7 @@ extension OutboxCore {
 
     /// Sends a change, and writes the outcome.
     private func attempt(_ id: ID, _ change: Change) async -> AttemptResult {
-        // Whether the last request was counted as an attempt, began, and got a refusal of its token.
+        // Three facts about the last request: counted as an attempt, begun, and refused for its token.
         let progress = Locked((isCounted: false, hasBegun: false, isRefused: false))
         var failure: (any Error)?
         do {
@@ -342,7 +342,7 @@ extension OutboxCore {
             failure = error
         }
         let (isCounted, isAttempt, isRefused) = progress.withLock { $0 }
-        // Not counted: if the change is in flight, an earlier request was counted, and its token was refused.
+        // `notBegun` undoes a count: not the count of an earlier request of this call, with a refused token.
         let notBegun = isCounted ? OutboxStateMachine.Outcome.notBegun : .unsent
         let outcome =
             failure.map { isAttempt ? self.outcome(of: $0, isTokenRefused: isRefused) : notBegun } ?? .confirmed

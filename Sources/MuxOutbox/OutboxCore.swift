@@ -23,7 +23,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         var offlineFailures = 0
         /// The senders, by lane.
         var senders: [String: OutboxSender] = [:]
-        /// The tenure of the lease in which the interrupted attempts were last resolved; `nil` before.
+        /// The tenure of the lease in which the states of interrupted attempts were last written, if any.
         var tenure: UInt64?
         /// Whether a failed change prevents the sending of a later change of the lane; `nil` if a failed
         /// change prevents nothing.
@@ -128,7 +128,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
 
     // MARK: - Operations
 
-    /// Runs `body` on the log, after all earlier operations, to its end.
+    /// Runs `body` on the log, after all earlier operations.
     ///
     /// - Throws: `MuxStoreError`, if `body` has not run or has failed; the error of the repository, if the
     ///   session cannot be read, or cannot be raised to the session of the log. If the session cannot be
@@ -145,7 +145,7 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         if case .success = result { self.state.withLock { $0.hasComparedSessions = true } }
         if session < logSession {
             try await self.repository.adoptSession(logSession, sparing: self.identity)
-            // The end of a session removes all values, and the changes from the values.
+            // The end of a session removes all values with the shown changes: show the changes again.
             await self.updateEvenWithoutFile { $0.queueRedisplay() }
         }
         return try result.get()
@@ -284,8 +284,9 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// The change of a payload; `nil` without a payload, or after a decoding error.
     func decoded(_ payload: Data?) -> Change? { payload.flatMap { try? JSONDecoder().decode(Change.self, from: $0) } }
 
-    /// Lets a failed change wait for further attempts, with a new age; an unreadable change would stop its
-    /// lane, and stays failed.
+    /// Lets a failed change wait for further attempts, with a new age.
+    ///
+    /// A change that the app cannot decode stays failed: a waiting change of this kind stops its lane.
     func retry(_ id: ID) async throws(MuxStoreError) {
         let key = UUID().uuidString
         let since = self.repository.wallTime().timeIntervalSince1970
@@ -420,8 +421,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         self.deliverEvents()
     }
 
-    /// The number of lanes that wait for the next attempt; `nil` while a sender makes a step, or an operation
-    /// runs.
+    /// The number of lanes that wait for the next attempt; `nil` if the sender of another lane runs, or if
+    /// an operation on the log runs or waits.
     var waitCount: Int? {
         self.state.withLock { state in
             let count = state.waitingCount

@@ -44,7 +44,7 @@ package final class OutboxLog {
     /// The identity of the store in the journal's format, "muxoutbx" in ASCII: the same for all outboxes,
     /// which have different folders.
     private static let store: UInt64 = 0x6d75_786f_7574_6278
-    /// The size in bytes up to which ended changes are no reason to rewrite a file with changes.
+    /// A file with changes is rewritten without the ended changes only above this size in bytes.
     private static let rewriteSize: Int64 = 1 << 16
     /// The number of bytes up to which new records are read at once.
     static let singleReadLimit: Int64 = 1 << 26

@@ -96,7 +96,7 @@ final class OutboxOverlays<Change: Sendable>: Sendable {
     /// sent.
     func releaseHolds() {
         let holds = self.state.withLock { state in
-            // No key is released under the lock, because each hold retains its key.
+            // The returned holds retain the keys, so no key of the app is deallocated under the lock.
             defer { state.holds = [:] }
             return Array(state.holds.values)
         }

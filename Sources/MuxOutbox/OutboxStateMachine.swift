@@ -65,7 +65,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         package var isReadable: Bool
         /// Whether an attempt of this process is running.
         package fileprivate(set) var isInFlight = false
-        /// Whether a failed change before this change prevents the sending.
+        /// Whether an earlier failed or blocked change of the lane prevents the sending of this change.
         package fileprivate(set) var isBlocked = false
         /// The position in the order of all additions.
         package fileprivate(set) var number: UInt64 = 0
@@ -243,7 +243,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
     package enum NextAction: Sendable, Hashable {
         /// Send this change.
         case send(ID)
-        /// Write that the change has expired, and ask again.
+        /// Write that the change has expired, and request the next action.
         case expire(Item)
         /// End the sender of the lane: ``endSender(_:)`` must follow.
         case rest
@@ -290,7 +290,7 @@ package struct OutboxStateMachine: Sendable, Hashable {
         case confirmed
         /// The server did not process the change, or no request was sent.
         case unsent
-        /// The response was lost, or requests another attempt.
+        /// The server may have applied the change, and another attempt is permitted.
         case unclear
         /// The response was lost, and a repetition could apply the change twice.
         case unknown(String)

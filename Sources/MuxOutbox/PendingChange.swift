@@ -8,7 +8,7 @@ extension MuxOutbox {
         @nonexhaustive
         #endif
         public enum State: Sendable, Hashable {
-            /// The change waits for its turn, for the next attempt, or for a decision about a failed change.
+            /// The change waits for its turn or for the next attempt, or a failed change blocks the change.
             case waiting
             /// An attempt has begun, in this or another process, and has no outcome yet.
             case sending
@@ -23,8 +23,8 @@ extension MuxOutbox {
             case unknown
             /// This version of the app cannot read the change, or the record is damaged.
             ///
-            /// Later changes of the lane, if known, wait, unless the change had failed before. Only
-            /// ``MuxOutbox/discard(_:)`` has an effect.
+            /// If the lane is known, later changes of the lane wait, except after a failed change that the
+            /// app can no longer decode. Only ``MuxOutbox/discard(_:)`` has an effect.
             case unreadable
         }
 
