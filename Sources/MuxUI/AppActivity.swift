@@ -50,7 +50,7 @@ public final class AppActivity {
 
     private let watchNetwork: NetworkWatch?
     private var followers: [ObjectIdentifier: any Follower] = [:]
-    /// The followers that wait for a place, in the order of their arrival.
+    /// The followers that wait for the end of a running fetch, in the order of their arrival.
     private var waiting: [any Follower] = []
     private var runningCount = 0
     private var wasInBackground = false

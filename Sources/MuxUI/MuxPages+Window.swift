@@ -14,8 +14,8 @@ extension MuxPages {
         private(set) var parts: [Part] = []
         /// The cursor of the next page; `nil` after the last page.
         private(set) var next: Cursor?
-        /// The cursors of the pages before the window, in order; of many pages, the first and the last
-        /// cursors.
+        /// The cursors of the pages before the window, in order; above ``maximumEarlier`` pages, the first
+        /// cursor and the last cursors.
         private(set) var earlier: [Cursor?]
 
         /// The maximum number of cursors in ``earlier``.

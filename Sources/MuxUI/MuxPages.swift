@@ -13,9 +13,9 @@ public import MuxKit
 /// The loaded pages are one value, ``window``. With a `cacheKey`, a relaunch first shows the saved items.
 /// Views use ``observed(loadingDelay:activity:)``.
 ///
-/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The items of the page join the
-/// window, and the age of the window stays. After ``MuxPagesError/outdatedCursor``, the visible pages are
-/// loaded again; any other failed request leaves the window unchanged.
+/// **Next page.** Concurrent calls of ``loadMore()`` share one request. The items of the page are appended to
+/// the window, and the age of the window is not reset. After ``MuxPagesError/outdatedCursor``, the visible
+/// pages are loaded again; any other failed request leaves the window unchanged.
 ///
 /// **Reloads.** A reload or a renewal fetches the visible pages in order, and then replaces all pages in one
 /// step. The visible pages are the pages from the first page of the window to the page with the last visible
@@ -28,8 +28,8 @@ public import MuxKit
 /// offset, an insertion or a removal on the server moves the later items: use an initialiser with
 /// `pageSize`, which detects the move.
 ///
-/// **Limits.** Above `maximumPages`, a further page removes pages from the window, but neither pages with
-/// items that appeared last nor pages between such pages. When the user scrolls back, a removed page is
+/// **Limits.** Above `maximumPages` pages, the window drops pages at its start and at its end, but no page
+/// with a visible item, and no page between such pages. When the user scrolls back, a removed page is
 /// loaded again, with the visible pages.
 ///
 /// **Errors.** A list whose cursors repeat would never end: the load throws
@@ -189,7 +189,7 @@ where Item.ID: Sendable {
             do {
                 let window = try await self.loader.nextPage(of: entry.value, entry.revision)
                 if self.window.replaceValue(by: window, ifRevision: entry.revision) { return }
-                // A caller with the same request, or a reload, was first.
+                // Another call or a reload has added the page first.
                 if let current = self.window.serverEntry?.value, current.next == window.next { return }
             } catch let error where error.isOutdatedCursor {
                 guard self.window.clearCount == clears else { throw MuxError.cleared }
@@ -316,7 +316,7 @@ extension MuxPages where Cursor == Int {
 public enum MuxPagesError: Error, Hashable, Sendable {
     /// The server no longer accepts a cursor, or the list has changed during each of several loads.
     case outdatedCursor
-    /// The cursor of the next page is the cursor of the page or of an earlier page.
+    /// A page names its own cursor, or the cursor of an earlier page, as the cursor of the next page.
     case repeatedCursor
 }
 

@@ -32,7 +32,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     @ObservationIgnored private var load: (task: Task<Void, Never>, clears: UInt64)?
     /// Whether one of the first items has appeared since the last successful load of the page before.
     @ObservationIgnored private var mustLoadEarlier = false
-    /// The earliest times of the next loads for items that appear, at the end and at the start.
+    /// The earliest times at which the appearance of an item may load the next page, or the page before.
     @ObservationIgnored private var mayLoadNextAt = Moment.distantPast
     @ObservationIgnored private var mayLoadEarlierAt = Moment.distantPast
     /// The error of the last load of the next page, with the number of clears and the revision of the window
@@ -67,8 +67,8 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     /// The error of the last reload or renewal, or else of the last load of the next page; `nil` after a
     /// success.
     ///
-    /// The end of a session is no problem. Without ``follow()`` and ``reload()``, later errors of reloads and
-    /// renewals are not shown.
+    /// An error that reports the end of the session is not shown. Without ``follow()`` and ``reload()``,
+    /// later errors of reloads and renewals are not shown.
     public var problem: (any Error)? { self.window.problem ?? self.pageProblem }
 
     /// The error of the last load of the next page; `nil` after a success, and after a later change of the
@@ -103,7 +103,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     ///
     /// The appearance of one of the last five items of the last page loads the next page. The appearance of
     /// one of the first five items of the first page loads the page before the window, if this page was
-    /// removed (``MuxPages``). During one second after a failed load, and after a load without a new page,
+    /// removed (``MuxPages``). During one second after a load that failed or added no page,
     /// the appearance of an item does not repeat the load: at the end of the list, show a button that calls
     /// ``loadMore()``.
     ///
@@ -142,7 +142,7 @@ public final class ObservedPages<Item: Identifiable & Sendable, Cursor: Hashable
     private func loadIfNeeded(_ visible: Set<Item.ID>) {
         guard self.load == nil, let window = self.currentWindow else { return }
         let now = self.pages.window.repository.time.now
-        // Only items of the last page: a page with fewer items does not load page after page.
+        // Only items of the last page: a visible item before a small last page must not load page after page.
         let margin = min(Self.margin, window.parts.last { $0.count > 0 }?.count ?? 0)
         if window.hasMore, now >= self.mayLoadNextAt,
             window.items.suffix(margin).contains(where: { visible.contains($0.id) })

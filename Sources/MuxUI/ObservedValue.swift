@@ -132,7 +132,7 @@ public final class ObservedValue<Value: Sendable> {
     /// Views are not updated while the age grows.
     public var age: Duration? {
         self.shown.entry.map { entry in
-            // Another entry was read just now.
+            // The entry is newer than ``state``, and has the age at this moment.
             guard entry.revision == self.state.entry?.revision else { return entry.age }
             return .sum(entry.age, self.source.time.now.duration(since: self.stateTime))
         }
@@ -149,7 +149,8 @@ public final class ObservedValue<Value: Sendable> {
 
     /// The error of the last request or fetch, including renewals in the background; `nil` after a value.
     ///
-    /// The end of a session is no problem. Without ``follow()`` and ``reload()``, later errors are not shown.
+    /// An error that reports the end of the session is not shown. Without ``follow()`` and ``reload()``,
+    /// later errors are not shown.
     public var problem: (any Error)? { (self.shown.failure ?? self.requestError)?.unlessEndOfSession }
 
     /// The value, or else the problem, or else whether a fetch is running.
@@ -298,8 +299,8 @@ public final class ObservedValue<Value: Sendable> {
                 self.requested?.replacements = .max
                 self.mayRenewAt = source.time.now.advanced(by: Self.minimumPause)
             case .alreadyAnswered where mustFetch && self.state.counts.clears == before.counts.clears:
-                // The other outcome may come from `store`, so the event or the interval still requires a
-                // fetch.
+                // The answer may be a value that the app stored, so the event or the interval still requires
+                // a fetch.
                 self.mustFetchAfter = self.mustFetchAfter ?? before.counts.fetches
             case .value, .alreadyAnswered, .failure: break
             }

@@ -7,7 +7,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
     /// Fetches the page at a cursor; also receives the ID of the last item before the page.
     typealias Source = @Sendable @concurrent (Cursor?, Item.ID?) async throws -> Page
 
-    /// A request of a page; equal requests share a flight.
+    /// A request of a page; equal concurrent requests share one fetch.
     private struct PageRequest: Hashable, Sendable {
         enum Load: Hashable, Sendable {
             /// A load of the visible pages, by the number of the load.
@@ -40,7 +40,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         var current: (@Sendable () -> (window: Window?, clears: UInt64))?
     }
 
-    /// The flights of the pages; keeps no page.
+    /// Shares the running fetches of pages between callers; keeps no page.
     private let pages: MultiplexerMap<PageRequest, Page>
     private let maximumPages: Int
     private let state = Locked(State())
@@ -124,7 +124,7 @@ final class PageLoader<Item: Identifiable & Sendable, Cursor: Hashable & Sendabl
         return window
     }
 
-    /// The visible pages of `former`, and the page before if wanted.
+    /// The visible pages of `former`, with the page before `former` after ``requirePage(before:)``.
     ///
     /// - Parameter former: The window in memory or on disk; `nil` without a window.
     /// - Returns: The new window.
