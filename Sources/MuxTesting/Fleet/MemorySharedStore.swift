@@ -75,7 +75,7 @@ public final class MemorySharedStore: Sendable {
     /// Whether all calls throw ``Away``.
     ///
     /// When the store is reachable again, all connections receive `MuxShared.Change.unknown`, or `emptied`
-    /// after a loss of entries; cut connections receive the change after the cut.
+    /// after a loss of entries; cut connections receive the change when the cut ends.
     public var isDown: Bool {
         get { self.state.withLock { $0.isDown } }
         set {
@@ -193,7 +193,7 @@ public final class MemorySharedStore: Sendable {
 
         /// Whether the connection is cut: calls throw ``MemorySharedStore/Away``, and no changes arrive.
         ///
-        /// After the cut, the streams of changes receive `MuxShared.Change.unknown`, or `emptied` after a
+        /// When the cut ends, the streams of changes receive `MuxShared.Change.unknown`, or `emptied` after a
         /// loss of entries.
         public var isCut: Bool {
             get { self.store.state.withLock { $0.connections[self.id]?.isCut ?? true } }

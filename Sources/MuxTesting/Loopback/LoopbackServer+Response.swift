@@ -19,10 +19,10 @@ extension LoopbackServer {
             /// Sends the given bytes, with or without a preceding ``head(status:headers:)``.
             case send(Data)
 
-            /// Sends the pieces from the closure until `nil`: for a body larger than memory.
+            /// Sends pieces until the closure returns `nil`; for a body larger than memory.
             case sendPieces(@Sendable () -> Data?)
 
-            /// Sends the pieces from the closure until `nil`: for a body not known in advance.
+            /// Sends pieces until the closure returns `nil`; for a body not known in advance.
             ///
             /// The closure is cancelled if the client hangs up or the server stops.
             case sendAwaited(@Sendable @concurrent () async -> Data?)

@@ -185,7 +185,7 @@ public final class FakeOAuthServer: Sendable {
         }
     }
 
-    /// Makes `count` refreshes throw `error`, after the refreshes of earlier calls of this method.
+    /// Makes `count` refreshes throw `error`, after the failures of earlier calls of this method.
     ///
     /// The server neither checks nor spends the tokens of these refreshes. A negative count counts as zero.
     public func failNextRefreshes(_ count: Int = 1, with error: Failure) {

@@ -58,7 +58,7 @@ extension SeededExecutor {
     /// Runs `body` in the order of one seed, and repeats the order if virtual time may have advanced during
     /// work outside.
     ///
-    /// `grace` is used for the first attempt; after an arrival from outside, `grace` is ``Grace/short``.
+    /// The first attempt uses `grace`; an arrival from outside sets `grace` to ``Grace/short``.
     private static func explore(
         seed: UInt64,
         _ grace: inout Grace,
@@ -195,7 +195,7 @@ extension SeededExecutor {
             case .await, .end: return end()
             }
         }
-        // The block is behind the ready jobs of the main actor.
+        // The main queue runs the block after the ready jobs of the main actor.
         DispatchQueue.main.async { [turns] in self.drive(afterTurns: turns, until: limit, isOver: isOver, end: end) }
     }
 }

@@ -46,7 +46,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
     /// The real time that work outside the schedule gets to return before virtual time passes.
     package struct Grace: Sendable, Equatable {
         package var duration: Duration
-        /// The total duration of the waits without an arrival in one run; afterwards, waits are shorter.
+        /// The total time of waits without an arrival in one run, after which further waits are shorter.
         package var budget: Duration = .milliseconds(600)
 
         /// The grace while no work outside has been detected.
@@ -353,7 +353,7 @@ public final class SeededExecutor: TaskExecutor, Sendable {
         if budget <= .zero { duration = duration / 12 }
         let start = ContinuousClock.now
         guard !self.awaitArrival(duration) else { return false }
-        // A run that fails after a short wait may be repeated.
+        // A short limit suffices if a failed order is repeated with a longer grace.
         var limit = self.grace.isRepeated ? min(duration * 4, turns) : turns
         let former = limit
         defer { turns -= former - limit }

@@ -28,7 +28,7 @@ public final class Gate<Value: Sendable>: Sendable {
         /// Every call before the call with this number has a result or was cancelled.
         var frontier = 1
 
-        /// Whether the call has no result: a held call, or a later call without an early result.
+        /// Whether the call has no result: the call is held, or has neither arrived nor an early result.
         func isOpen(_ call: Int) -> Bool {
             call <= self.arrived ? self.held[call] != nil : self.early[call] == nil
         }
