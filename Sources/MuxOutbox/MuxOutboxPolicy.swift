@@ -5,7 +5,7 @@ public struct MuxOutboxPolicy: Sendable {
     /// The age from which the lane makes no further attempt of a change; by default 30 days.
     ///
     /// The age counts from ``MuxOutbox/add(_:)``, or from the last ``MuxOutbox/retry(_:)``. A step of the
-    /// wall clock during a process does not change the age.
+    /// wall clock while the process runs does not change the age.
     public var maximumAge: Duration
 
     /// The maximum number of changes, including failed changes; by default 10,000.

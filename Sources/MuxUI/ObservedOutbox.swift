@@ -17,7 +17,7 @@ public import Observation
 /// The list is empty before the first ``follow()``, and is updated while ``follow()`` runs. Any number of
 /// objects can follow one outbox.
 ///
-/// **Lifetime.** The object retains the outbox. Nothing retains the object beyond ``follow()``.
+/// **Lifetime.** The object retains the outbox. MuxUI retains the object only during ``follow()``.
 @MainActor
 @Observable
 public final class ObservedOutbox<Change: Codable & Sendable> {

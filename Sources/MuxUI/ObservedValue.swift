@@ -30,7 +30,7 @@ public import Observation
 /// sends no request until a refresh or a new value, because the next user may not have signed in: call
 /// ``reload()``, or give the view a new identity.
 ///
-/// **Lifetime.** The object retains the multiplexer. Nothing retains the object beyond ``follow()`` and
+/// **Lifetime.** The object retains the multiplexer. MuxUI retains the object only during ``follow()`` and
 /// ``reload()``. Replaced values are released outside the main actor.
 @MainActor
 @Observable

@@ -24,7 +24,7 @@ public final class FakeOAuthServer: Sendable {
         var family: FamilyID
         var expiry: Moment
         var isSpent = false
-        /// The refresh token that the server issued last for this token; `nil` before the first exchange.
+        /// The refresh token last issued in exchange for this token; `nil` before the first exchange.
         var successor: String?
     }
 
