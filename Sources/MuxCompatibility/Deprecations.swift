@@ -4,10 +4,11 @@ public import MuxKit
 public import MuxNetwork
 
 // Deprecated names, for clients that migrate from AsyncMux, Junction, RetryingOperation, Moose or a similar
-// HTTP layer, and the protocols for single-value tasks and services of these packages. If a client's module
+// HTTP layer, and protocols of these packages for a task or a service as a single value. If a client's module
 // and this file declare a type of the same name, the compiler uses the type of the client. With
 // `@_disfavoredOverload`, the compiler prefers any other function to the function in this file. This file
-// does not declare common names, such as `NetworkManager` and `ObjectMapper`; clients may declare the names.
+// does not declare common names, such as `NetworkManager` and `ObjectMapper`: clients may declare these
+// names.
 
 // MARK: - Values, dependencies and retries
 

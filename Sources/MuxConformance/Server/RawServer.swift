@@ -22,8 +22,8 @@ package final class RawServer: Sendable {
     package typealias Script = @Sendable (inout RawConnection) throws -> Void
 
     private struct State: Sendable {
-        /// The pipe to wake the accepting thread; `nil` before ``RawServer/start()`` and after
-        /// ``RawServer/stop()``.
+        /// The pipe to wake the accepting thread; `nil` before ``RawServer/start()``, and after
+        /// ``RawServer/stop()`` or ``RawServer/closePort()``.
         var wake: Int32?
         var isStopped = false
         var lastNumber = 0

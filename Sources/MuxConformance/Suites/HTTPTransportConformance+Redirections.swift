@@ -7,7 +7,7 @@ import MuxTesting
 extension HTTPTransportConformance {
     /// A script: redirects targets that begin with `/start` to `location`, and responds to others with "end".
     ///
-    /// Without `location`, a redirection has no `Location`.
+    /// If `location` is `nil`, the redirection has no `Location` field.
     private static func redirecting(
         _ status: Int,
         to location: String? = "/end",

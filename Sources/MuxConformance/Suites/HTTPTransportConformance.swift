@@ -48,8 +48,8 @@ public enum HTTPTransportConformance: RuleSuite, Sendable {
         case .silence: options.timeout = Limits.short
         case .slowResponses:
             options.deadline = Limits.short
-            // The server of this rule redirects endlessly: the deadline must end the call before the number
-            // of redirections does.
+            // A server of this rule redirects endlessly: the call must reach the deadline before the maximum
+            // number of redirections.
             options.maximumRedirects = 1000
         case .bodyLimit: options.maximumBodySize = Limits.body
         case .redirectionLimit: options.maximumRedirects = Limits.redirections
@@ -170,8 +170,8 @@ extension HTTPTransportConformance {
 
         /// A stream that is shorter or longer than announced, or that throws an error.
         ///
-        /// The call throws the error of the stream, or a `ConnectivityError` that is not a connectivity
-        /// failure. The server gets no complete request.
+        /// The call throws the error of the stream, or a `ConnectivityError` whose `isConnectivityFailure`
+        /// is `false`. The server gets no complete request.
         case brokenBodies = "A call fails if the stream of the body fails or differs from the announced length"
 
         /// A 413 response after the head of a request with a body of 8 MB.
@@ -216,10 +216,10 @@ extension HTTPTransportConformance {
         case knownCodings = "Content with the coding gzip arrives decoded"
 
         /// Truncated gzip content, with a correct `Content-Length`, with a last chunk, and without a length;
-        /// checked as ``knownCodings``.
+        /// checked under the same condition as ``knownCodings``.
         case cutContent = "Incomplete gzip content fails as truncated, even if all announced bytes arrived"
 
-        /// Any transport failure; checked as ``knownCodings``.
+        /// The call fails with any transport failure; checked under the same condition as ``knownCodings``.
         case damagedContent = "Content with a wrong gzip checksum is an error"
 
         /// The statuses 100 and 103: RFC 9110, section 15.2.

@@ -44,7 +44,8 @@ extension RuleSuite {
         within limit: Duration,
         _ check: @escaping @Sendable @concurrent () async throws -> Void
     ) async throws {
-        // The first verdict of the check and the timer counts; `nil` if the rule is kept.
+        // The check or the timer opens the gate with the verdict, whichever is first; `nil`: the rule is
+        // kept.
         let verdict = Gate<String?>()
         let work = TaskLauncher()(name: "mux.conformance") {
             do {
