@@ -24,9 +24,11 @@ public import MuxKit
 /// <doc:OfflineWrites> lists the outcomes.
 ///
 /// **On disk.** ``add(_:)`` returns when the change is on disk. After a kill of the process, the next process
-/// that uses the outbox sends the change. Of the processes with the same folder, such as an app and its
-/// extension, one process sends at a time. A process that was suspended for longer than 30 seconds during an
-/// attempt may send a change that another process also sends, with the same key.
+/// that uses the outbox sends the change. A change whose attempt was interrupted is sent again only with
+/// ``MuxOutboxPolicy/serverDetectsRepetitions``, otherwise listed as unknown. Of the processes with the same
+/// folder, such as an app and its extension, one process sends at a time. A process that was suspended for
+/// longer than 30 seconds during an attempt may send a change that another process also sends, with the same
+/// key.
 ///
 /// **Sign-out.** A change is sent only in the session in which the change was added. A sign-out drops the
 /// changes, or is refused: see ``MuxOutboxPolicy/signOut-swift.property``.

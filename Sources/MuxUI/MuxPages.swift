@@ -21,7 +21,7 @@ public import MuxKit
 /// step. The visible pages are the pages from the first page of the window to the page with the last visible
 /// item. The visible items are the 30 items that appeared last in each ``ObservedPages``, see
 /// ``ObservedPages/appeared(_:)``; if these items have moved, at most two further pages are loaded. If no
-/// item has appeared, as many pages as the window has are loaded, from the first page on.
+/// item has appeared, as many pages as the window has are loaded, from the first page of the list on.
 ///
 /// **Items that move.** An item with the ID of an earlier item is left out. If a cursor identifies an item,
 /// such as the last item of the page before, no item is missing. If a cursor is a number of a page or an
@@ -114,7 +114,8 @@ where Item.ID: Sendable {
     ///   - repository: The repository of the list; `nil`, the default, for the repository of `dependency`.
     ///     With another repository than the dependency's, requests fail with
     ///     `MuxError.repositoryMismatch`.
-    ///   - onFetch: Fetches the page at a cursor; `nil` for the first page.
+    ///   - onFetch: Fetches the page at a cursor; `nil` for the first page. If the server no longer accepts
+    ///     the cursor, throws ``MuxPagesError/outdatedCursor``: the visible pages are then loaded again.
     public convenience init<Runner: DependencyRunner>(
         cacheKey: CacheKey? = nil,
         dependency: Runner,

@@ -16,8 +16,8 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
 
     /// The error of a failed update.
     ///
-    /// Until the end of the cool-down and of the pause, calls that need an update fail with this error,
-    /// except forced calls.
+    /// Until the end of the cool-down and of the pause, calls that need an update get this error, except
+    /// forced calls. A call that needs only an early renewal then uses the present value, if possible.
     private struct Failure: Sendable {
         let error: any Error
         /// The end of the cool-down, or the end of the `Retry-After` if later.
@@ -150,7 +150,7 @@ package struct DependencyStateMachine<Dependency: Sendable>: Sendable {
     package enum RequestAction: Sendable {
         /// Run the task with this value.
         case use(VersionedDependency)
-        /// Fail with this error.
+        /// Fail with this error, unless ``fallback(for:at:)`` returns a value.
         case fail(any Error)
         /// Wait for an update.
         case update

@@ -89,9 +89,10 @@ extension RequestOptions {
 
     /// Options for a request that returns a usable value after a wait of `waitLimit`.
     ///
-    /// Usable values are stale values within the limits of the policy or of the fetch, and fresh values that
-    /// ``reload`` or a maximum age excludes. The fetch continues, unless a fence (see ``Multiplexer``) has
-    /// made the fetch outdated. Without a usable value, the request continues to wait.
+    /// Usable values are stale values within the limit for failures of the policy or of the fetch
+    /// (``MuxPolicy/staleIfError``), and fresh values that ``reload`` or a maximum age excludes. The fetch
+    /// continues, unless a fence (see ``Multiplexer``) has made the fetch outdated. Without a usable value,
+    /// the request continues to wait.
     public static func within(_ waitLimit: Duration) -> RequestOptions { RequestOptions().within(waitLimit) }
 
     /// These options with a maximum age.

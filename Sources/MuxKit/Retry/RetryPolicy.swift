@@ -26,11 +26,12 @@ public struct RetryPolicy: Sendable, Hashable {
 
     /// The latest start of another attempt, measured from the start of the first attempt; `nil` for no limit.
     ///
-    /// - A wait without a deadline ends at this time with ``RetryError/Reason/timeExhausted``.
+    /// - A wait that only a wake-up ends, ends at this time with ``RetryError/Reason/timeExhausted``.
     /// - If the longest random delay would end after this time, the jitter selects a delay within the
     ///   remaining time. This requires a jitter that permits such a short delay, and happens at most once per
     ///   retry.
-    /// - Any other delay that would end after this time ends the retry at once with the same reason.
+    /// - If the longest random delay would end after this time again, or if any other delay would end after
+    ///   this time, the retry ends at once with the same reason.
     /// - A running attempt is not cancelled.
     public var maximumDuration: Duration?
 

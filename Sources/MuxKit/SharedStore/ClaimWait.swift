@@ -37,7 +37,8 @@ final class ClaimWait: Sendable {
 
     /// Waits for a report that a claim may have ended since the last call of ``discardReports()``.
     ///
-    /// The wait also ends if the caller is cancelled, and lasts for at most `limit`.
+    /// The wait also ends if the caller is cancelled, and lasts for at most `limit`; further waits then
+    /// return at once, until the next call of ``discardReports()``.
     func waitForReport(within limit: Duration, _ time: TimeSource, _ spawn: TaskLauncher) async {
         let next = self.state.withLock { $0.next }
         let timer = time.schedule(name: "mux.wait-limit", after: limit, spawn) {

@@ -15,8 +15,9 @@ extension MuxSessions {
     /// - Parameter user: The user.
     /// - Returns: The failure of the shared store. This machine always ends the session, and repeats the call
     ///   to the store until the store has confirmed the sign-out.
-    /// - Complexity: O(*n*) in the number of the user's values in memory, and of all running fetches, keys
-    ///   with consumers of states and keys with changes; O(1) in the store. Another machine that cannot make
+    /// - Complexity: O(*n*) in the sum of the user's values in memory, all running fetches, all keys whose
+    ///   states are observed, and all keys with changes of the app (``MuxRepository/Change``); O(1) in the
+    ///   store. Another machine that cannot make
     ///   the `UserID` from a text (as a `LosslessStringConvertible` or `UUID`) searches all keys in memory.
     @discardableResult
     public func signOut(_ user: UserID) async -> MuxRepository.ClearReport {

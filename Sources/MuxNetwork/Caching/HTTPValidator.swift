@@ -61,10 +61,12 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
         }
     }
 
-    /// Whether a 304 with `headers` may update a stored response of this version: RFC 9111, section 4.3.4.
+    /// Whether a 304, or a response to HEAD, with `headers` may update a stored response of this version: RFC
+    /// 9111, sections 4.3.4 and 4.3.5.
     ///
     /// A 304 with a strong tag does not update a response with a weak tag, or with a tag without quotation
-    /// marks. The caller has checked ``isMet(by:)``: here only the strength is compared.
+    /// marks. The caller has checked that the response is for this version: here only the strength is
+    /// compared.
     package func isUpdated(by headers: HTTPHeaders) -> Bool {
         guard case .entityTag(let own) = self, let other = headers[.eTag].map({ HTTPGrammar.trimmed($0) }) else {
             return true
@@ -86,7 +88,7 @@ package enum HTTPValidator: Sendable, Hashable, Codable {
     /// Whether `text` is a tag without quotation marks.
     ///
     /// Some servers send such invalid tags, and accept the tags if sent back unchanged. A bare tag does not
-    /// count as strong, so the cache adds no range with such a tag.
+    /// count as strong, so the cache never requests the rest of a response with such a tag.
     private static func isBareTag(_ text: String) -> Bool {
         !text.isEmpty && text != "*" && text != "W/"
             && text.utf8.allSatisfy { $0 != 0x22 && $0 != 0x2c && ((0x21...0x7e).contains($0) || $0 >= 0x80) }

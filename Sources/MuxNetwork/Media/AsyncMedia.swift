@@ -47,7 +47,8 @@ public final actor AsyncMedia {
     ///   - url: The URL of the file. A URL with the scheme `file` is returned unchanged and unchecked.
     ///   - sha256: The expected SHA-256 of the file, as 64 hexadecimal digits; `nil` without an expectation.
     ///     A file on disk with a different SHA-256 is removed and fetched once more, unless another request
-    ///     expects the SHA-256 of the file on disk.
+    ///     expects the SHA-256 of the file on disk. A request that joins another request after this check
+    ///     removes the file and throws ``MediaError/wrongDigest``; the next request fetches the file.
     /// - Returns: The URL of a complete file.
     /// - Throws: ``MediaError``, ``HTTPError``, `MuxError`, the error of the transport, of the repository's
     ///   store or of the dependency's runner, or `CancellationError`.

@@ -90,6 +90,8 @@ struct URLReference: Sendable {
             guard url.user() == nil, let host = url.host(percentEncoded: true) else { return nil }
             legal = host + (url.port.map { ":\($0)" } ?? "")
         }
+        // After the conversion, `%` means that Foundation has escaped the name instead of converting the name
+        // to Punycode: such a host is refused.
         let isLegal = legal.utf8.allSatisfy { byte in
             PercentEncoding.isPathByte(byte) || byte == UInt8(ascii: "[") || byte == UInt8(ascii: "]")
                 || (byte == UInt8(ascii: "%") && legal == text)

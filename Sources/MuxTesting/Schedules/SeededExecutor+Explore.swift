@@ -75,8 +75,8 @@ extension SeededExecutor {
             switch result {
             case .success:
                 if visits.late > 0, attempt != .long { continue }
-                // The first failure counts, unless work outside may have caused the failure. Some arrivals
-                // from outside are not detected, so a time-out that did not occur again does not count.
+                // The first failure counts, unless work outside may have caused the failure
+                // (`isCausedOutside`): some work outside is not detected, so this includes any time-out.
                 if let first, visits.arrivals == 0, !isExcused { throw first }
                 return
             case .failure(let error):
@@ -209,8 +209,10 @@ extension SeededExecutor {
         /// The operation threw an error in the order of this seed.
         case failed(seed: UInt64, underlying: any Error)
 
-        /// The operation does not end: the operation repeats without end, or waits for an event that never
-        /// happens, or that the schedule cannot detect.
+        /// The operation waits for an event that never happens, or that the schedule cannot detect.
+        ///
+        /// An operation that repeats without end does not return, except on the main actor, where this error
+        /// follows after a minute.
         case stuck(seed: UInt64)
 
         /// The operation threw an error, possibly because virtual time passed during work outside the

@@ -64,7 +64,8 @@ final class CurlTransfer {
     /// request; at most five times.
     ///
     /// libcurl 7.88 does not repeat a request on a stream above the last stream of a GOAWAY if the server
-    /// then closes the connection.
+    /// then closes the connection. A repeatable request is not observed (`mux_easy_note_streams`), so its
+    /// failure is left to the caller's retry.
     func canRestart(after result: CInt) -> Bool {
         guard self.restarts < 5 else { return false }
         return self.isConnectionUnusable
@@ -127,7 +128,9 @@ final class CurlTransfer {
     }
 
     /// Whether the server may have processed a sending of the request, although the last sending, or the
-    /// connection for a further sending, has failed.
+    /// connection for a further sending, has failed with the error of an unsent request.
+    ///
+    /// Has no meaning for other errors, because ``isRefused`` assumes a repetition by libcurl.
     ///
     /// libcurl sends a request again if a kept connection ends. A request that is not repeatable is sent
     /// again only after a refusal by the server. For a repeatable request, it is unknown whether the server
