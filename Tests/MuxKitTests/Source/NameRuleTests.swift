@@ -68,7 +68,7 @@ struct NameRuleTests {
             "removeAll": ["MemoryCache", "MemoryStore", "SealedStore", "JournalStore"],
             "discard": ["MuxOutbox"],
             // The method of HTTP.
-            "delete": ["HTTPClient"],
+            "delete": ["HTTPClient+Methods"],
             "removeEverything": ["MemoryStore", "SealedStore", "JournalStore"],
             // The last two: the grant of RFC 6749, section 6.
             "refresh": [
