@@ -21,7 +21,8 @@ public struct MuxOutboxPolicy: Sendable {
     ///
     /// By default, the number of attempts has no limit, and the longest random delay doubles from 1 second to
     /// 1 hour. `maxAttempts` counts the attempts since ``MuxOutbox/add(_:)`` or ``MuxOutbox/retry(_:)``. If
-    /// the policy permits no further attempt, the change has failed.
+    /// the policy permits no further attempt, the change has failed. A `maximumDuration` below 2 seconds
+    /// counts as 2 seconds.
     public var retry: RetryPolicy
 
     /// Whether the server applies a change at most once for each idempotency key; by default `true`.

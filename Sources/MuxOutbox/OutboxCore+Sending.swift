@@ -168,14 +168,16 @@ extension OutboxCore {
             }
             run.state.withLock { $0.id = id }
             let result = await self.attempt(id, change)
-            if case .stalled(let error) = result { return await self.stall(run, after: error) }
+            if case .stalled(let error, let wasUnsent) = result {
+                return await self.stall(run, after: error, wasUnsent: wasUnsent)
+            }
             run.state.withLock { $0.stalls = 0 }
             guard case .failed(let error, let attempts) = result else { return .output(true) }
             let isLast = attempts >= max(1, self.policy.retry.maxAttempts)
             let plan = isLast ? RetryProvider.Plan.never : .retry
             return await self.endFailedStep(run, after: error, plan, wasUnsent: error.isUnsent)
         } catch {
-            return await self.stall(run, after: error)
+            return await self.stall(run, after: error, wasUnsent: true)
         }
     }
 
@@ -183,14 +185,14 @@ extension OutboxCore {
     ///
     /// The request did not begin, because of the disk, the lease or the token, or the change was removed in
     /// the meantime. Returns the failure with the wait before the next step.
-    private func stall(_ run: Run, after error: any Error) async -> RetryResult<Bool> {
+    private func stall(_ run: Run, after error: any Error, wasUnsent: Bool) async -> RetryResult<Bool> {
         let stalls = run.state.withLock { state in
             state.stalls += 1
             return state.stalls
         }
         // From 1 to 64 seconds, also with a policy without a delay.
         let delay = Duration.seconds(1 << min(stalls - 1, 6))
-        return await self.endFailedStep(run, after: error, .after(delay), wasUnsent: true)
+        return await self.endFailedStep(run, after: error, .after(delay), wasUnsent: wasUnsent)
     }
 
     /// Frees the lease and the slot, and returns the failure with the wait before the next attempt, if any.
@@ -321,7 +323,7 @@ extension OutboxCore {
         /// addition or the last ``OutboxCore/retry(_:)``.
         case failed(any Error, attempts: Int)
         /// A failure without an attempt, or after the change has ended, such as by a discard.
-        case stalled(any Error)
+        case stalled(any Error, wasUnsent: Bool)
     }
 
     /// Sends a change, and writes the outcome.
@@ -367,8 +369,9 @@ extension OutboxCore {
             return .ended
         case .notBegun, .unsent, .unclear:
             guard let failure, !(failure is NotSendable) else { return .ended }
-            guard isAttempt, case .write(let item) = action else { return .stalled(failure) }
-            if !failure.isUnsent { self.resumeOfflineLanes() }
+            let wasUnsent = !isAttempt || failure.isUnsent
+            if !wasUnsent { self.resumeOfflineLanes() }
+            guard isAttempt, case .write(let item) = action else { return .stalled(failure, wasUnsent: wasUnsent) }
             return .failed(failure, attempts: item.progress.attempts - item.progress.formerAttempts)
         }
     }

@@ -107,6 +107,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         // The sender counts the attempts of a change: a failure of the disk or of the lease is no attempt.
         var retry = policy.retry
         retry.maxAttempts = .max
+        // Longer than the wait after the first of these failures: otherwise the sender would restart at once.
+        retry.maximumDuration = retry.maximumDuration.map { max($0, .seconds(2)) }
         self.loop = RetryLoop(
             retry,
             wakeUps: wakeUps,

@@ -428,6 +428,65 @@ struct OutboxFailureTests {
         #expect(world.events.count(of: .changeDelayed) == 3)
     }
 
+    @Test func `OB-03 a lane waits for the disk, also with a policy for no time`() async throws {
+        let world = OutboxWorld()
+        let (isBroken, refusals) = (Locked(false), Locked(0))
+        let fileSystem = RecordingFileSystem { _, call in
+            guard isBroken.withLock({ $0 }), call.operation == .lock else { return nil }
+            refusals.withLock { $0 += 1 }
+            return .refuse(EIO)
+        }
+        world.server.react(.refuseConnection)
+        var retry = RetryPolicy.fixed(.milliseconds(1), maxAttempts: .max, jitter: .none)
+        retry.maximumDuration = .milliseconds(10)
+        let outbox = world.outbox(policy: MuxOutboxPolicy(retry: retry), fileSystem: fileSystem)
+        try await outbox.add(Note("a"))
+        await world.waitForRest(outbox)
+        isBroken.withLock { $0 = true }
+
+        world.clock.advance(by: .milliseconds(1))
+        await world.waitForRest(outbox)
+        let first = refusals.withLock { $0 }
+        world.clock.advance(by: .milliseconds(900))
+        await world.waitForRest(outbox)
+
+        #expect(first > 0 && refusals.withLock { $0 } == first)
+        isBroken.withLock { $0 = false }
+        world.clock.advance(by: .seconds(1))
+        await world.server.waitForApplied()
+    }
+
+    @Test func `OB-03 a lost response of a discarded change ends the waits for a connection`() async throws {
+        let world = OutboxWorld()
+        let (gate, isFirst) = (Gate<Void>(), Locked(true))
+        let policy = MuxOutboxPolicy(retry: .fixed(.seconds(60), maxAttempts: .max, jitter: .none))
+        world.server.react(.confirm, .refuseConnection)
+        let outbox = world.outbox(
+            policy: policy,
+            received: {
+                guard
+                    isFirst.withLock({ isFirst in
+                        defer { isFirst = false }
+                        return isFirst
+                    })
+                else { return }
+                try await gate.pass()
+                throw URLError(.networkConnectionLost)
+            }
+        )
+        let id = try await outbox.add(Note("a", in: "a"))
+        await gate.waitForCall()
+        try await outbox.add(Note("b", in: "b"))
+        await world.server.waitForRequest(2)
+        await world.clock.waitForSleepers(1)
+        try await outbox.discard(id)
+
+        gate.open()
+
+        await world.server.waitForApplied(2)
+        #expect(world.server.applied.map(\.content) == ["a", "b"])
+    }
+
     @Test func `OB-03 the delay after failures before a request begins again after an attempt`() async throws {
         let world = OutboxWorld()
         let calls = Locked(0)

@@ -75,7 +75,7 @@ struct OutboxWorld: Sendable {
         leaseDuration: Duration = .seconds(30),
         order: @escaping @Sendable (Note) throws -> String = { $0.lane },
         token: @escaping @Sendable () async throws -> String? = { nil },
-        received: @escaping @Sendable () throws -> Void = {},
+        received: @escaping @Sendable () async throws -> Void = {},
         refusesToken: Bool = false
     ) -> MuxOutbox<Note> {
         let server = self.server
@@ -97,7 +97,7 @@ struct OutboxWorld: Sendable {
                 token: token
             )
             if refusesToken { refused() }
-            try received()
+            try await received()
         }
     }
 

@@ -1,3 +1,5 @@
+import Foundation
+
 /// A point on a monotonic time line, in nanoseconds since the origin of its source.
 ///
 /// Arithmetic saturates: a time to live of a thousand years means "never", and does not trap.
@@ -143,6 +145,14 @@ extension Duration {
         let limit = Duration.longest.secondsValue
         guard abs(seconds) < limit else { return seconds < 0 ? .zero - .longest : .longest }
         return .nanoseconds(Int64(seconds * 1e9))
+    }
+}
+
+extension Date {
+    /// The milliseconds since 1970, from 0 to 2⁵³.
+    var milliseconds: UInt64 {
+        let milliseconds = self.timeIntervalSince1970 * 1_000
+        return milliseconds > 0 ? UInt64(min(milliseconds, Double(1 << 53))) : 0
     }
 }
 

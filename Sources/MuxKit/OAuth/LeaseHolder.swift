@@ -100,7 +100,7 @@ package final class LeaseHolder: Sendable {
     /// lease now.
     ///
     /// If two reads return the same number, no other owner has had the lease between the reads, unless the
-    /// lease admitted another owner before the end of a term.
+    /// lease admitted another owner before the end of a term, and this owner has not extended the lease since.
     package var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
@@ -160,7 +160,9 @@ package final class LeaseHolder: Sendable {
             let now = self.time.now
             self.state.withLock { state in
                 let isOurs = term.owner == self.owner
-                if !isOurs || now >= state.end { state.tenure &+= 1 }
+                // Another generation: another owner had the lease after the last term, for example because a
+                // clock was set forward.
+                if !isOurs || now >= state.end || term.generation != state.term?.generation { state.tenure &+= 1 }
                 state.term = isOurs ? term : nil
                 state.end = isOurs ? start.advanced(by: self.length(of: term)) : .distantPast
             }

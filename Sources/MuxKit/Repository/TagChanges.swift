@@ -26,10 +26,21 @@ package struct TagChanges: Sendable, Equatable {
             self.clear = max(self.clear, other.clear)
         }
 
-        /// Gives the changes after `number` the number `next`.
-        mutating func renumber(after number: UInt64, as next: UInt64) {
-            if self.refresh > number { self.refresh = next }
-            if self.clear > number { self.clear = next }
+        typealias Kind = WritableKeyPath<Change, UInt64>
+
+        private static var kinds: [Kind] { [\.refresh, \.clear] }
+
+        /// The kinds with a later number in `other`, if this number is greater than `least`.
+        func kinds(laterIn other: Change, after least: UInt64) -> [Kind] {
+            Self.kinds.filter { other[keyPath: $0] > max(self[keyPath: $0], least) }
+        }
+
+        /// Gives the number `next` to the kinds in `changed` with a number after `least`, and to the other
+        /// kinds with a number after `written`.
+        mutating func renumber(_ changed: [Kind], after least: UInt64, others written: UInt64, as next: UInt64) {
+            for kind in Self.kinds where self[keyPath: kind] > (changed.contains(kind) ? least : written) {
+                self[keyPath: kind] = next
+            }
         }
     }
 
@@ -65,7 +76,7 @@ package struct TagChanges: Sendable, Equatable {
         self.forget()
     }
 
-    mutating func recordAll(isClear: Bool) {
+    package mutating func recordAll(isClear: Bool) {
         self.number += 1
         if isClear { self.forgotten.clear = self.number } else { self.forgotten.refresh = self.number }
     }
@@ -115,34 +126,32 @@ package struct TagChanges: Sendable, Equatable {
         // Before the first read, changes from before the start of this process are no news: all entries of
         // this process are newer.
         let least = exchange.hasRead ? 0 : exchange.read
-        var changed: Set<MuxShared.Scope> = []
+        var changed: [MuxShared.Scope: [Change.Kind]] = [:]
         let hasUnwritten = self.number > exchange.written
         var isUnordered = hasUnwritten && other.number > exchange.read
         for (tag, change) in other.changes {
-            let former = self.changes[tag] ?? Change()
-            for number in [\Change.refresh, \.clear].filter({ change[keyPath: $0] > max(former[keyPath: $0], least) }) {
-                changed.insert(tag)
-                if change[keyPath: number] <= exchange.read { isUnordered = true }
-            }
+            let kinds = (self.changes[tag] ?? Change()).kinds(laterIn: change, after: least)
+            if !kinds.isEmpty { changed[tag] = kinds }
+            if kinds.contains(where: { change[keyPath: $0] <= exchange.read }) { isUnordered = true }
             self.changes[tag, default: Change()].formUnion(change)
         }
-        let hasForgotten = other.forgotten.last > max(self.forgotten.last, least)
+        let forgotten = self.forgotten.kinds(laterIn: other.forgotten, after: least)
         self.forgotten.formUnion(other.forgotten)
         self.number = max(self.number, other.number)
         if isUnordered {
             self.number += 1
+            // A new change of another process may have any number.
+            let (number, written) = (self.number, exchange.written)
             for tag in self.changes.keys {
-                // A change of another process may have any number.
-                let least = changed.contains(tag) ? least : exchange.written
-                self.changes[tag]?.renumber(after: least, as: self.number)
+                self.changes[tag]?.renumber(changed[tag] ?? [], after: least, others: written, as: number)
             }
-            self.forgotten.renumber(after: hasForgotten ? least : exchange.written, as: self.number)
+            self.forgotten.renumber(forgotten, after: least, others: written, as: number)
         } else if !hasUnwritten {
             exchange.written = max(exchange.written, self.number)
         }
         (exchange.read, exchange.hasRead) = (max(exchange.read, other.number), true)
         self.forget()
-        return hasForgotten || !changed.isEmpty
+        return !forgotten.isEmpty || !changed.isEmpty
     }
 
     /// Forgets the older half of the changes, but no change after `number`, if the number of changes exceeds

@@ -38,15 +38,10 @@ package final class TagLog: Sendable {
 
     /// Makes a log with `changes`; with `nil`, without changes.
     package init(_ changes: TagChanges? = nil, wallTime: @escaping @Sendable () -> Date = { Date() }) {
-        let changes = changes ?? TagChanges(number: Self.milliseconds(wallTime()))
+        let changes = changes ?? TagChanges(number: wallTime().milliseconds)
         self.wallTime = wallTime
         self.number = Atomic(changes.number)
         self.state = Locked(State(changes: changes, exchange: .init(start: changes.number)))
-    }
-
-    private static func milliseconds(_ date: Date) -> UInt64 {
-        let milliseconds = date.timeIntervalSince1970 * 1_000
-        return milliseconds > 0 ? UInt64(min(milliseconds, Double(1 << 53))) : 0
     }
 
     /// The number of the last change.
@@ -59,7 +54,7 @@ package final class TagLog: Sendable {
 
     /// Records a change of tags by this process.
     func record(_ tags: [String], isClear: Bool) {
-        let now = Self.milliseconds(self.wallTime())  // outside the lock, because the clock is code of the app
+        let now = self.wallTime().milliseconds  // outside the lock, because the clock is code of the app
         self.change { $0.changes.record(tags, isClear: isClear, at: now) }
     }
 

@@ -420,6 +420,44 @@ struct LeaseTests {
         try await work.value
     }
 
+    /// Each term is of the owner, with the current generation.
+    private struct StolenLease: MuxLease {
+        let generation = Locked<UInt64>(1)
+
+        func take(as owner: String, for duration: Duration) async throws -> MuxLeaseTerm {
+            MuxLeaseTerm(owner: owner, generation: self.generation.withLock { $0 }, remaining: duration)
+        }
+
+        func giveBack(_ term: MuxLeaseTerm) async throws {}
+        func wait(for term: MuxLeaseTerm) async throws {}
+    }
+
+    @Test func `L02 another owner between two terms of a holder begins a new tenure`() async throws {
+        let clock = VirtualClock()
+        let lease = StolenLease()
+        let holder = LeaseHolder(lease, owner: "alice", duration: .seconds(30), time: TimeSource(clock))
+        let gate = Gate<Void>()
+        let work = Task { try await holder.run { try await gate.pass() } }
+        await gate.waitForCall(1)
+        let first = holder.tenure
+        func extend() async {
+            await clock.waitForSleepers(1)
+            clock.advance(by: .seconds(10))
+            await clock.waitForSleepers(1)
+        }
+
+        await extend()
+        #expect(first != nil && holder.tenure == first, "extended")
+
+        // A clock was set forward, and another owner has taken and returned the lease.
+        lease.generation.withLock { $0 += 2 }
+        await extend()
+        #expect(holder.tenure != nil && holder.tenure != first)
+
+        gate.open()
+        try await work.value
+    }
+
     @Test func `L03 a lock whose file cannot be examined is released`() async throws {
         let isLocked = Locked(false)
         let calls = RecordingFileSystem { _, call in

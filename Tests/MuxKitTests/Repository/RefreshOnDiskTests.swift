@@ -246,6 +246,28 @@ struct RefreshOnDiskTests {
         for key in ["b", "after"] { #expect(try await again.request(key: key) == 2) }
     }
 
+    @Test func `DS-01 a refresh after a clear affects values of a process that knows an earlier refresh`() async throws
+    {
+        for round in 0..<20 {
+            let store = MemoryStore()
+            let world = try await self.saved(store)
+            let map = Map(cacheKey: "Map", repository: world.repository) { _ in 2 }
+            map.refresh()
+            #expect(await world.repository.saveAll().isComplete)
+            let other = world.relaunched(after: .seconds(1))
+            let otherMap = Map(cacheKey: "Map", repository: other.repository) { _ in 3 }
+            #expect(try await otherMap.request(key: "a") == 3, "reads the refresh")
+            #expect(await map.clear().isComplete)
+            for clock in [world.clock, other.clock] { clock.advance(by: .seconds(2)) }
+
+            map.refresh()
+            #expect(try await map.request(key: "b") == 2)
+            #expect(await world.repository.saveAll().isComplete)
+
+            #expect(try await otherMap.request(key: "b") == 2, "round \(round): fetched after the refresh")
+        }
+    }
+
     @Test func `DS-01 without refresh numbers in the store, the wall time orders a refresh`() async throws {
         let store = ForgetfulStore()
         let world = try await self.saved(store)

@@ -154,6 +154,25 @@ struct TagLogTests {
         #expect(second == first, "nothing to write")
     }
 
+    @Test(arguments: [true, false])
+    func `SC-07 a refresh by another process during an unwritten change repeats no earlier clear`(isOfAll: Bool) {
+        var first = TagChanges(number: 100)
+        first.record(["a"], isClear: true, at: 200)
+        if isOfAll { first.recordAll(isClear: true) }
+        var (second, exchange) = (TagChanges(number: 100), TagChanges.Exchange(start: 100))
+        #expect(second.merge(first, &exchange))
+        exchange.wrote(second)
+        let number = second.number
+        if isOfAll { first.recordAll(isClear: false) } else { first.record(["a"], isClear: false, at: 300) }
+        second.record(["b"], isClear: true, at: 300)
+
+        #expect(second.merge(first, &exchange))
+
+        let log = TagLog(second)
+        #expect(EntryCondition([.tag("a")], since: number, in: log).effect().effect == .refreshed)
+        #expect(EntryCondition([.tag("b")], since: number, in: log).effect().effect == .cleared)
+    }
+
     @Test func `SC-07 changes of damaged or foreign data are not read, and no number overflows`() throws {
         func entry(_ text: String) -> MuxStoredEntry {
             MuxStoredEntry(

@@ -7,8 +7,9 @@ import Foundation
 /// if its number differs from the mark's number. Wall-clock times are used only for stores that do not keep
 /// the numbers.
 ///
-/// Numbers ascend until a removal of all entries of the domain, and then begin again. The step is random, so
-/// that simultaneous refreshes of two processes hardly ever get the same number.
+/// Numbers ascend, and are at least the wall-clock time in units of 2⁻²⁰ milliseconds. So numbers also ascend
+/// after a removal of all entries of the domain, which forgets the last number, unless the wall clock is set
+/// back. The step is random, so that simultaneous refreshes of two processes hardly ever get the same number.
 struct DiskRefresh: Sendable {
     /// The number of the last refresh; `nil` without a refresh, or if unknown.
     private(set) var number: UInt64?
@@ -33,7 +34,7 @@ struct DiskRefresh: Sendable {
     ///   - date: The wall-clock time.
     ///   - revision: The sequence number of the refresh; `nil` if the refresh applies to no entry in memory.
     mutating func refreshed(at date: Date, upTo revision: UInt64?) {
-        self.number = Self.number(after: self.number)
+        self.number = Self.number(after: self.number, at: date)
         self.date = date
         self.revision = revision ?? self.revision
         self.isSaved = false
@@ -52,7 +53,9 @@ struct DiskRefresh: Sendable {
         let mark = mark.flatMap { Self.isMark($0) ? $0 : nil }
         guard self.isSaved else {
             // The refresh of this process is later than the mark, and needs a greater number.
-            if let other = mark?.refreshNumber, other >= self.number ?? 0 { self.number = Self.number(after: other) }
+            if let other = mark?.refreshNumber, other >= self.number ?? 0 {
+                self.number = Self.number(after: other, at: self.date)
+            }
             return
         }
         // A mark with a smaller number is outdated: the mark was read before a later refresh was saved.
@@ -101,8 +104,9 @@ struct DiskRefresh: Sendable {
 
     init(isRead: Bool = false) { self.isRead = isRead }
 
-    private static func number(after number: UInt64?) -> UInt64 {
-        ((number ?? 0) &+ .random(in: 1...1 << 32)) & UInt64(Int64.max)
+    private static func number(after number: UInt64?, at date: Date?) -> UInt64 {
+        let start = max(number ?? 0, min(date?.milliseconds ?? 0, 1 << 42) << 20)
+        return (start &+ .random(in: 1...1 << 20)) & UInt64(Int64.max)
     }
 
     private static func isMark(_ entry: MuxStoredEntry) -> Bool {
