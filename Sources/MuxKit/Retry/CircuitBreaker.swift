@@ -177,6 +177,20 @@ extension RetryPolicy {
     }
 }
 
+extension [String: CircuitBreaker] {
+    /// Makes room for a host in a table of at most `limit` hosts: removes healthy hosts first, in the order of
+    /// their last use.
+    mutating func makeRoom(limit: Int) {
+        guard self.count >= limit else { return }
+        let order = self.sorted { a, b in
+            let (a, b) = (a.value, b.value)
+            return a.isHealthy != b.isHealthy ? a.isHealthy : a.lastUsed < b.lastUsed
+        }
+        // Removes a quarter at a time: many new hosts do not each require a sort.
+        for (name, _) in order.prefix(Swift.max(self.count - limit + 1, limit / 4)) { self[name] = nil }
+    }
+}
+
 extension RetrySignal.WakeUp {
     /// Wakes when the host responds to another request of the same ``RetryBudget``.
     public static func success(on host: RetryPolicy.Host) -> RetrySignal.WakeUp {

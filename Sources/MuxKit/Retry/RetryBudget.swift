@@ -83,21 +83,10 @@ public final class RetryBudget: Sendable {
         let now = self.time.now
         return self.hosts.withLock { hosts in
             var breaker = hosts[name] ?? CircuitBreaker(self.limits, at: now)
-            if hosts[name] == nil { Self.makeRoom(in: &hosts, limit: max(self.limits.maximumHosts, 1)) }
+            if hosts[name] == nil { hosts.makeRoom(limit: max(self.limits.maximumHosts, 1)) }
             defer { hosts[name] = breaker }
             return body(&breaker, now)
         }
-    }
-
-    /// Removes hosts: healthy hosts first, in the order of their last use.
-    private static func makeRoom(in hosts: inout [String: CircuitBreaker], limit: Int) {
-        guard hosts.count >= limit else { return }
-        let order = hosts.sorted { a, b in
-            let (a, b) = (a.value, b.value)
-            return a.isHealthy != b.isHealthy ? a.isHealthy : a.lastUsed < b.lastUsed
-        }
-        // Removes a quarter at a time: many new hosts do not each require a sort.
-        for (name, _) in order.prefix(max(hosts.count - limit + 1, limit / 4)) { hosts[name] = nil }
     }
 
     /// The number of hosts in memory.

@@ -129,39 +129,3 @@ extension RetrySignal.WakeUp {
         }
     }
 }
-
-/// A parser of Linux's routing tables.
-package enum KernelRoutes {
-    // `RTF_UP` and `RTF_REJECT` of `linux/route.h`.
-    private static let up = 0x1
-    private static let reject = 0x200
-
-    /// Whether one of the tables has a usable default route.
-    ///
-    /// - Parameters:
-    ///   - ipv4: The text of `/proc/net/route`: name, destination, gateway, flags, …, mask in the eighth
-    ///     column.
-    ///   - ipv6: The text of `/proc/net/ipv6_route`: destination, prefix length, …, flags and name at the
-    ///     end.
-    /// - Returns: Whether there is a default route.
-    package static func haveDefault(ipv4: String, ipv6: String) -> Bool {
-        self.rows(ipv4).contains { row in
-            row.count >= 8 && self.isZero(row[1]) && self.isZero(row[7]) && self.isUsable(row[3])
-        }
-            || self.rows(ipv6).contains { row in
-                row.count >= 10 && self.isZero(row[0]) && self.isZero(row[1]) && self.isUsable(row[8]) && row[9] != "lo"
-            }
-    }
-
-    /// The fields of each line of a table.
-    private static func rows(_ table: String) -> [[Substring]] {
-        table.split(separator: "\n").map { line in line.split { $0 == " " || $0 == "\t" } }
-    }
-
-    private static func isZero(_ field: Substring) -> Bool { field.allSatisfy { $0 == "0" } }
-
-    private static func isUsable(_ flags: Substring) -> Bool {
-        guard let flags = Int(flags, radix: 16) else { return false }
-        return flags & self.up != 0 && flags & self.reject == 0
-    }
-}
