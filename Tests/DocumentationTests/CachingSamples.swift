@@ -52,7 +52,7 @@ func media(_ photo: URL, _ bar: ProgressBar) async throws {
 func mediaWithSignedURLs(_ signedURL: URL) async throws {
     var limits = AsyncMedia.Limits()
     limits.minimumFileBytes = 100
-    let photos = AsyncMedia(limits: limits, accepts: [.anyImage], cacheKey: { $0.path() })
+    let photos = AsyncMedia(limits: limits, accepts: [.anyImage], key: { $0.path() })
     let file = try await photos.request(url: signedURL)
     _ = file
 }

@@ -258,8 +258,8 @@ struct ComingFromSamplesTests {
 
     @Test func `orders are decoded, and a refusal has a typed error`() async throws {
         let transport = ScriptedTransport([
-            .success(HTTPReply(status: 200, body: Data(#"[{"id": 1}]"#.utf8))),
-            .success(HTTPReply(status: 409, body: Data(#"{"title": "Closed"}"#.utf8))),
+            .json([Order(id: 1)]),
+            .json(["title": "Closed"], status: 409),
         ])
         let client = HTTPClient(transport: transport)
         let request = GetOrders(customer: "a/b")

@@ -53,6 +53,26 @@ struct ScriptedFetchTests {
         #expect(transport.maximumConcurrency == 3)
     }
 
+    @Test func `CS-01 a script of a transport has statuses, values as JSON, and errors`() async throws {
+        let transport = ScriptedTransport([
+            .status(503, headers: ["Retry-After": "1"]), .json([1, 2]),
+            .json(["title": "Closed"], status: 409, headers: ["Content-Type": "application/problem+json"]),
+            .failure(Offline()), .json(Double.nan),
+        ])
+        let call = HTTPCall(url: try #require(URL(string: "http://host.example")))
+
+        let busy = try await transport.send(call)
+        #expect(busy.status == 503 && busy.headers["Retry-After"] == "1" && busy.body.isEmpty)
+        let list = try await transport.send(call)
+        #expect(list.status == 200 && list.headers["Content-Type"] == "application/json")
+        #expect(list.body == Data("[1,2]".utf8))
+        let refusal = try await transport.send(call)
+        #expect(refusal.status == 409 && refusal.headers["Content-Type"] == "application/problem+json")
+        #expect(refusal.body == Data(#"{"title":"Closed"}"#.utf8))
+        await #expect(throws: Offline.self) { try await transport.send(call) }
+        await #expect(throws: EncodingError.self) { try await transport.send(call) }
+    }
+
     @Test func `P-04 the closure of a fake server of changes can read the server`() async throws {
         let later = Locked<FakeChangeServer?>(nil)
         let server = FakeChangeServer { _, _ in

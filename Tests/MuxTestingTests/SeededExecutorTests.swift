@@ -81,6 +81,19 @@ struct SeededExecutorTests {
         }
     }
 
+    @Test @MainActor func `P-04 a cancellation during an order with the main actor is no failed order`() async {
+        struct Failed: Error {}
+        let task = Locked<Task<Int, any Error>?>(nil)
+        let exploration = Task {
+            try await SeededExecutor.exploreWithMainActor(5) { _ in
+                task.withLock { $0 }?.cancel()
+                throw Failed()
+            }
+        }
+        task.withLock { $0 = exploration }
+        await #expect(throws: CancellationError.self) { try await exploration.value }
+    }
+
     /// A counter with a lost-update bug across an `await`.
     private actor CarelessCounter {
         private(set) var count = 0

@@ -195,7 +195,7 @@ extension AsyncMedia {
     /// ```swift
     /// var limits = AsyncMedia.Limits()
     /// limits.minimumFileBytes = 100
-    /// let photos = AsyncMedia(limits: limits, accepts: [.anyImage], cacheKey: { $0.path() })
+    /// let photos = AsyncMedia(limits: limits, accepts: [.anyImage], key: { $0.path() })
     /// let file = try await photos.request(url: signedURL)
     /// ```
     ///
@@ -208,7 +208,7 @@ extension AsyncMedia {
     ///   - limits: Bounds the use of disk and network.
     ///   - accepts: The media types of acceptable files; `nil` for any type. A response with another type,
     ///     such as the page of a captive portal, throws ``MediaError/wrongType(_:)``.
-    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
+    ///   - key: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
     ///     `nil` for the URL without its fragment. URLs with the same key must have the same content and the
     ///     same extension: a download resumes with the newest URL.
     ///   - retry: The policy for retries after a transient failure. A transport error after at least 4,096
@@ -221,7 +221,7 @@ extension AsyncMedia {
         transport: any HTTPTransport = .system,
         limits: AsyncMedia.Limits = .init(),
         accepts: [HTTPMediaType]? = nil,
-        cacheKey: (@Sendable (URL) -> String)? = nil,
+        key: (@Sendable (URL) -> String)? = nil,
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
@@ -232,7 +232,7 @@ extension AsyncMedia {
             directory: directory,
             limits: limits,
             accepts: accepts,
-            cacheKey: cacheKey,
+            key: key,
             retry: retry,
             budget: budget,
             durability: durability,
@@ -263,7 +263,7 @@ extension AsyncMedia {
     ///   - limits: Bounds the use of disk and network.
     ///   - accepts: The media types of acceptable files; `nil` for any type. A response with another type,
     ///     such as the page of a captive portal, throws ``MediaError/wrongType(_:)``.
-    ///   - cacheKey: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
+    ///   - key: Returns the key that identifies the file of a URL, for signed URLs, whose query changes;
     ///     `nil` for the URL without its fragment. URLs with the same key must have the same content and the
     ///     same extension: a download resumes with the newest URL.
     ///   - retry: The policy for retries after a transient failure. A transport error after at least 4,096
@@ -282,7 +282,7 @@ extension AsyncMedia {
         transport: any HTTPTransport = .system,
         limits: AsyncMedia.Limits = .init(),
         accepts: [HTTPMediaType]? = nil,
-        cacheKey: (@Sendable (URL) -> String)? = nil,
+        key: (@Sendable (URL) -> String)? = nil,
         retry: RetryPolicy = .web,
         budget: RetryBudget? = .shared,
         durability: MuxDurability = .full,
@@ -294,7 +294,7 @@ extension AsyncMedia {
             directory: directory,
             limits: limits,
             accepts: accepts,
-            cacheKey: cacheKey,
+            key: key,
             retry: retry,
             budget: budget,
             durability: durability,
@@ -317,7 +317,7 @@ extension AsyncMedia {
         directory: URL?,
         limits: AsyncMedia.Limits,
         accepts: [HTTPMediaType]? = nil,
-        cacheKey: (@Sendable (URL) -> String)? = nil,
+        key: (@Sendable (URL) -> String)? = nil,
         retry: RetryPolicy = .immediate(),
         budget: RetryBudget? = nil,
         durability: MuxDurability,
@@ -343,7 +343,7 @@ extension AsyncMedia {
             core: MediaCore(
                 folder: folder,
                 accepts: accepts,
-                cacheKey: cacheKey,
+                key: key,
                 choice: choice,
                 retry: retry,
                 budget: budget

@@ -14,7 +14,7 @@ import MuxKit
 /// The cache is a `MultiplexerMap` that fetches a value by decoding a file. A closure decodes, so the cache
 /// depends on no format and no view framework.
 ///
-/// **Concurrent calls.** Concurrent requests for one URL, or for one key of the media's `cacheKey`, share a
+/// **Concurrent calls.** Concurrent requests for one URL, or for one key of the media's closure `key`, share a
 /// decoding, which runs on a thread that may block.
 ///
 /// **Cancellation.** A cancelled caller resumes at once. A running decoding completes even without callers,
@@ -80,7 +80,7 @@ public final actor DecodedMedia<Value: Sendable> {
     public nonisolated func cachedValue(url: URL) -> Value? { self.map.hit(key: self.key(of: url))?.value }
 
     private nonisolated func key(of url: URL) -> DecodedMediaKey {
-        DecodedMediaKey(url: url, text: self.media.core.cacheKey?(url))
+        DecodedMediaKey(url: url, text: self.media.core.key?(url))
     }
 
     /// The current phase of `url`: loaded if the value is in memory, otherwise loading.
@@ -163,7 +163,7 @@ public final actor DecodedMedia<Value: Sendable> {
 /// The description contains only the host and the path of the URL, because a query may contain credentials.
 private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     let url: URL
-    /// The key from the app's `cacheKey`; `nil` if the URL is the key.
+    /// The key from the app's closure `key`; `nil` if the URL is the key.
     let text: String?
 
     // Compares bytes, because the name of the file depends on the bytes: equal strings may differ in Unicode

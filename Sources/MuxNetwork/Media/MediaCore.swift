@@ -30,7 +30,7 @@ final class MediaCore: Sendable {
     private let choice: RepositoryChoice
     let folder: MediaFolder
     /// Returns the key of a URL; `nil` if the URL is the key.
-    let cacheKey: (@Sendable (URL) -> String)?
+    let key: (@Sendable (URL) -> String)?
     private let accepts: [HTTPMediaType]?
     /// Sends the progress and the failures of downloads to the streams of each file.
     let progressResults = Broadcast<MediaName, Result<AsyncMedia.Progress, any Error>>()
@@ -47,7 +47,7 @@ final class MediaCore: Sendable {
     init(
         folder: MediaFolder,
         accepts: [HTTPMediaType]? = nil,
-        cacheKey: (@Sendable (URL) -> String)? = nil,
+        key: (@Sendable (URL) -> String)? = nil,
         choice: RepositoryChoice,
         retry: RetryPolicy,
         budget: RetryBudget?,
@@ -55,7 +55,7 @@ final class MediaCore: Sendable {
     ) {
         self.folder = folder
         self.accepts = accepts
-        self.cacheKey = cacheKey
+        self.key = key
         self.choice = choice
         self.exchange = exchange
         self.retry = retry
@@ -71,7 +71,7 @@ final class MediaCore: Sendable {
     var repository: MuxRepository { self.choice.repository }
 
     /// The names of the files of `url`.
-    func name(of url: URL) -> MediaName { MediaName(url, key: self.cacheKey?(url)) }
+    func name(of url: URL) -> MediaName { MediaName(url, key: self.key?(url)) }
 
     // MARK: - Requests
 
@@ -109,7 +109,7 @@ final class MediaCore: Sendable {
             joined: { state, isRunning in
                 if isRunning { state.statistics.joins += 1 } else { state.statistics.misses += 1 }
                 if isUrgent { state.urgent.insert(name) }
-                if self.cacheKey != nil { state.urls[name] = name.url }
+                if self.key != nil { state.urls[name] = name.url }
                 if let digest { state.digests[name, default: []].insert(digest) }
                 eventKind = isRunning ? .joined : .missed
             },

@@ -397,7 +397,7 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
     /// A text for users; see ``HTTPError`` for the contents.
     public var description: String {
         switch self {
-        case .unreachable(let error): ErrorText.joined("The server could not be reached.", firstLineOf: error)
+        case .unreachable(let error): ErrorText.joined("The communication with the server failed.", firstLineOf: error)
         case .notResolved(let error): ErrorText.joined("The host name could not be resolved.", firstLineOf: error)
         case .notConnected(let error):
             ErrorText.joined("The connection to the server could not be established.", firstLineOf: error)
@@ -411,7 +411,7 @@ extension HTTPError.TransportFailure: LocalizedError, RedactedDescription {
         case .truncated(let expected?, let received): "The response is incomplete: \(received) of \(expected) bytes."
         case .truncated(nil, let received): "The response ended early, after \(ErrorText.count(received, "byte"))."
         case .damagedContent(let coding): "The content of the response is not valid \(coding)."
-        case .headTooLarge(let limit): "The header section of the response is larger than \(limit) bytes."
+        case .headTooLarge(let limit): "The head of the response is too large; the limit is \(limit) bytes."
         case .bodyTooLarge(let limit): "The response is larger than \(limit) bytes."
         case .serverBusy(let time): "The server is busy. Try again after \(ErrorText.time(time))."
         case .redirectRefused(let reason): "The redirection was refused: \(reason.description)."

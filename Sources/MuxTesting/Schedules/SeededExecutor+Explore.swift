@@ -115,10 +115,10 @@ extension SeededExecutor {
             let schedule = SeededExecutor(seed: seeds.first &+ UInt64(number))
             do {
                 try await schedule.runWithMainActor { try await body(schedule) }
-            } catch let error as ScheduleError {
-                throw error
             } catch {
-                throw ScheduleError.failed(seed: schedule.seed, underlying: error)
+                // The error of a cancelled body contains no information about the order.
+                try Task.checkCancellation()
+                throw error is ScheduleError ? error : ScheduleError.failed(seed: schedule.seed, underlying: error)
             }
         }
         return seeds.count

@@ -1,10 +1,11 @@
+import Foundation
 import MuxKit
 public import MuxNetwork
 
 /// A transport without a network, with responses from a closure or a script; records its calls.
 ///
 /// ```swift
-/// let transport = ScriptedTransport([.success(HTTPReply(status: 401)), .success(HTTPReply(status: 200))])
+/// let transport = ScriptedTransport([.status(503), .json(user), .failure(URLError(.timedOut))])
 /// let client = HTTPClient(transport: transport)
 /// ```
 ///
@@ -76,5 +77,22 @@ public final class ScriptedTransport: HTTPTransport {
     /// Suspends until request number `call` has arrived; returns early if the task is cancelled.
     public func waitForCall(_ call: Int = 1) async {
         await self.started.reached(call)
+    }
+}
+
+/// The outcomes of a ``ScriptedTransport``.
+extension Result where Success == HTTPReply, Failure == any Error {
+    /// A response with this status and without a body.
+    public static func status(_ status: Int, headers: HTTPHeaders = [:]) -> Self {
+        .success(HTTPReply(status: status, headers: headers))
+    }
+
+    /// A response with a value as JSON; a failure with the encoder's error if the value is not encodable.
+    public static func json(_ value: some Encodable, status: Int = 200, headers: HTTPHeaders = [:]) -> Self {
+        Result {
+            var reply = HTTPReply(status: status, headers: headers, body: try JSONEncoder().encode(value))
+            reply.headers["Content-Type"] = reply.headers["Content-Type"] ?? "application/json"
+            return reply
+        }
     }
 }

@@ -17,7 +17,7 @@ struct MediaKeyTests {
     @Test func `WR-09 a file is fetched once however often its URL is signed`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
-            let media = world.media(cacheKey: Self.byPath)
+            let media = world.media(key: Self.byPath)
             let urls = (0..<5).map { Self.signed(world, "\($0)") }
             #expect(media.cachedValue(url: urls[0]) == nil)
             let file = try await media.request(url: urls[0])
@@ -35,7 +35,7 @@ struct MediaKeyTests {
             #expect(file.pathExtension == "jpg")
 
             // The next launch finds the file with a new signature, and any signature can remove the file.
-            let relaunched = world.media(cacheKey: Self.byPath)
+            let relaunched = world.media(key: Self.byPath)
             #expect(await relaunched.loadCachedValue(url: Self.signed(world, "new")) == file)
             try await relaunched.clear(url: Self.signed(world, "other"))
             #expect(world.names == [])
@@ -50,7 +50,7 @@ struct MediaKeyTests {
             return nil
         })
         try await world.run { (world) async throws in
-            let media = world.media(cacheKey: Self.byPath)
+            let media = world.media(key: Self.byPath)
             let requests = (0..<10).map { number in
                 Task { try await media.request(url: Self.signed(world, "\(number)")) }
             }
@@ -77,7 +77,7 @@ struct MediaKeyTests {
             }
         )
         try await world.run { (world) async throws in
-            let media = world.media(cacheKey: Self.byPath)
+            let media = world.media(key: Self.byPath)
             let error = await #expect(throws: HTTPError.self) { try await media.request(url: Self.signed(world, "1")) }
             #expect(error?.status?.code == 403)
             if !isSame { file.replace(size: 200_000, seed: 5, etag: "\"2\"") }
@@ -104,7 +104,7 @@ struct MediaKeyTests {
             }
         )
         try await world.run { (world) async throws in
-            let media = world.media(cacheKey: Self.byPath)
+            let media = world.media(key: Self.byPath)
             let first = Task { try await media.request(url: Self.signed(world, "old")) }
             await gate.waitForCall()
             let second = Task { try await media.request(url: Self.signed(world, "new")) }
@@ -128,7 +128,7 @@ struct MediaKeyTests {
             ]
             #expect(Set(names.map(\.file)).count == 4)
 
-            let media = world.media(cacheKey: Self.byPath)
+            let media = world.media(key: Self.byPath)
             let files = [
                 try await media.request(url: Self.signed(world, "1", path: "a.jpg")),
                 try await media.request(url: Self.signed(world, "1", path: "b.jpg")),
@@ -142,7 +142,7 @@ struct MediaKeyTests {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
             let count = Locked(0)
-            let sizes = DecodedMedia(media: world.media(cacheKey: Self.byPath)) { file in
+            let sizes = DecodedMedia(media: world.media(key: Self.byPath)) { file in
                 count.withLock { $0 += 1 }
                 return (try Data(contentsOf: file).count, cost: 1)
             }
@@ -157,7 +157,7 @@ struct MediaKeyTests {
     @Test func `WR-09 keys that differ in Unicode form are different in memory and on disk`() async throws {
         let world = try MediaWorld(answer: { .text($0.target) })
         try await world.run { (world) async throws in
-            let media = world.media(cacheKey: { $0.path(percentEncoded: false) })
+            let media = world.media(key: { $0.path(percentEncoded: false) })
             let texts = DecodedMedia(media: media) { (try String(contentsOf: $0, encoding: .utf8), cost: 1) }
             for path in ["/%C3%A9", "/e%CC%81"] {
                 let url = try #require(URL(string: path, relativeTo: world.server.url)?.absoluteURL)

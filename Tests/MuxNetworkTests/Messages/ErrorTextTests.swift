@@ -167,11 +167,11 @@ struct ErrorTextTests {
             (HTTPError.transport(.timedOut(after: .seconds(20))), "The server did not respond within 20 seconds."),
             (
                 HTTPError.transport(.unreachable(Careless())),
-                "The server could not be reached. The cause is Careless."
+                "The communication with the server failed. The cause is Careless."
             ),
             (
                 HTTPError.transport(.unreachable(Weather.storm)),
-                "The server could not be reached. The cause is Weather.storm."
+                "The communication with the server failed. The cause is Weather.storm."
             ),
             (
                 HTTPError.preparation(.missingPathValue(name: "id")),
@@ -262,10 +262,10 @@ struct ErrorTextTests {
                 await self.asking(Ask(), HTTPError.truncated(expected: 9, received: 5)),
                 "\(failed) The response is incomplete: 5 of 9 bytes."
             ),
-            (await self.asking(), "\(failed) The server could not be reached. The cause is Weather.storm."),
+            (await self.asking(), "\(failed) The communication with the server failed. The cause is Weather.storm."),
             (
                 await self.asking(Ask(), HTTPError.unreachable(HTTPError.unreachable(Weather.storm))),
-                "\(failed) The server could not be reached. The cause is Weather.storm."
+                "\(failed) The communication with the server failed. The cause is Weather.storm."
             ),
             (
                 await self.asking(Ask(), HTTPError.redirectRefused(.tooMany(limit: 10))),
@@ -403,7 +403,7 @@ struct ErrorTextTests {
             (await self.fetching(plain, .failure(late)), "\(failed) The server did not respond within 20 seconds."),
             (
                 await self.fetching(plain, .failure(Weather.storm)),
-                "\(failed) The server could not be reached. The cause is Weather.storm."
+                "\(failed) The communication with the server failed. The cause is Weather.storm."
             ),
             (
                 await self.fetching(plain, .success(body), sha256: String(repeating: "0", count: 64)),

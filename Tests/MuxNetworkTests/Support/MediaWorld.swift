@@ -54,7 +54,7 @@ final class MediaWorld: Sendable {
         transport: (any HTTPTransport)? = nil,
         limits: AsyncMedia.Limits = .init(),
         accepts: [HTTPMediaType]? = nil,
-        cacheKey: (@Sendable (URL) -> String)? = nil,
+        key: (@Sendable (URL) -> String)? = nil,
         durability: MuxDurability = .relaxed,
         fileSystem: any FileSystem = POSIXFileSystem()
     ) -> AsyncMedia {
@@ -63,7 +63,7 @@ final class MediaWorld: Sendable {
             directory: self.folder,
             limits: limits,
             accepts: accepts,
-            cacheKey: cacheKey,
+            key: key,
             durability: durability,
             repository: self.repository,
             fileSystem: fileSystem
