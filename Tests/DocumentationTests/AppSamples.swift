@@ -192,7 +192,7 @@ func switchingThePerson(
     _ tokens: OAuthSignIn<String, String>
 ) async throws {
     await session.signOut()
-    try await session.set(refresh: tokens.refresh, access: tokens.access)
+    try await session.set(access: tokens.access, refresh: tokens.refresh)
 }
 
 func takingOverTokens(
@@ -200,7 +200,7 @@ func takingOverTokens(
     _ tokens: OAuthTokens
 ) async throws {
     guard let refresh = tokens.refresh else { throw OAuthError.noRefreshToken }
-    try await session.set(refresh: refresh, access: tokens.access)
+    try await session.set(access: tokens.access, refresh: refresh)
 }
 
 // MARK: - Servers

@@ -76,7 +76,7 @@ func sessionOfTheApp(_ note: Note, _ text: String) async throws {
         signIn: {
             let user = try await prompt.ask()
             let tokens = try await NotesAPI.signIn(user.name, user.password)
-            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+            return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
         }
     )
     let users = MultiplexerMap<String, User>(cacheKey: "Users", dependency: session) { id, token in

@@ -16,7 +16,7 @@ struct ReadmeSamples {
         let oauth = OAuthDependentRunner<String, String>(
             store: .protectedFile(named: "session"),
             refreshAccess: { refresh in try await api.refresh(refresh) },  // returns OAuthRenewal(access:refresh:)
-            signIn: { try await ui.askForPassword() }  // returns OAuthSignIn(refresh:access:)
+            signIn: { try await ui.askForPassword() }  // returns OAuthSignIn(access:refresh:)
         )
         let users = MultiplexerMap<String, User>(cacheKey: "Users", dependency: oauth) { id, access in
             try await api.user(id, token: access)  // a refusal, such as a 401, renews the token once
@@ -36,12 +36,12 @@ struct ReadmeSamples {
         profile.refresh()  // makes the value stale: the next request fetches
         profile.store(new)  // a value from elsewhere, such as the response to a change
         let change = profile.change { $0.name = "Ann" }  // shown at once; then `change.commit()` or `change.undo()`
-        for await entry in profile.values { show(entry) }  // `nil` after a clear; `states` shows more
+        for await entry in profile.values { show(entry?.value) }  // `nil` after a clear; `states` shows more
         let page = try await oauth.run { access in try await api.page(token: access) }
-        let place = try await retry(.exponential(maxAttempts: 5)) { try await api.place("42") }
+        let place = try await retry(.exponential(base: .seconds(1), maxAttempts: 5)) { try await api.place("42") }
         let client = HTTPClient(baseURL: server, configuration: .init(retry: .web), authenticator: oauth)
-        let user: User = try await client.get("/users/42")  // of `MuxNetwork`; also `post`, `put`, `patch` and `delete`
+        let found: [User] = try await client.get("/users", query: ["q": "ann"])
         let file = try await AsyncMedia(limits: .init(maximumBytes: 100_000_000)).request(url: photo)
-        _ = (known, change, page, place, user, file)
+        _ = (known, change, page, place, found, file)
     }
 }

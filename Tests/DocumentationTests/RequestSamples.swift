@@ -101,6 +101,15 @@ func serverError(_ client: HTTPClient) async throws {
     }
 }
 
+func errorBody(_ client: HTTPClient) async throws {
+    do {
+        let user: User = try await client.get("/users/42")
+        show(user.name)
+    } catch let error as HTTPError where error.status == .notFound {
+        show(try error.decode(Problem.self).title)
+    }
+}
+
 struct GetReport: HTTPRequest {
     var endpoint: HTTPEndpoint { .init(scheme: .https, host: "api.domain.com", path: "/report") }
     var method: HTTPMethod { .get }

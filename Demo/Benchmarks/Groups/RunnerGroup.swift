@@ -12,7 +12,7 @@ enum RunnerGroup {
         let oauth = OAuthDependentRunner<String, String>(
             repository: MuxRepository(store: MemoryStore()),
             refreshAccess: { _ in OAuthRenewal(access: self.token) },
-            signIn: { OAuthSignIn(refresh: "", access: self.token) }
+            signIn: { OAuthSignIn(access: self.token, refresh: "") }
         )
         _ = try await oauth.run { .output($0) }
         var contest = Contest(rounds: effort.rounds(25))

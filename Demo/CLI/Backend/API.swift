@@ -34,7 +34,7 @@ struct API: Sendable {
         let fields: HTTPQuery = ["user": user.name, "password": user.password]
         let request = PostForTokens(endpoint: self.base.appending("/sign-in"), fields: fields)
         let tokens = try await self.client.output(of: request)
-        return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+        return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
     }
 
     func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {

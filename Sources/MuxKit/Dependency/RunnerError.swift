@@ -70,7 +70,7 @@ public enum RunnerError: Error, Sendable {
 
     /// The tokens could not be stored.
     ///
-    /// ``OAuthDependentRunner/set(refresh:access:)`` throws this error after any failed save. Other calls
+    /// ``OAuthDependentRunner/set(access:refresh:)`` throws this error after any failed save. Other calls
     /// throw this error only if the server is known to rotate refresh tokens and tokens of the session were
     /// stored before: the loss of a refresh token would end the session. The tokens are kept in memory. After
     /// ``RunnerPolicy/coolDown``, the next call that needs an update tries to store the tokens again.

@@ -218,19 +218,19 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
     /// token, `access` is kept in memory only.
     ///
     /// - Parameters:
-    ///   - refresh: The refresh token.
     ///   - access: An access token; `nil` to obtain an access token with `refresh`.
+    ///   - refresh: The refresh token.
     /// - Throws: ``RunnerError/tokensNotStored(underlying:)`` if the tokens could not be stored; the runner
     ///   still uses the tokens. Another ``RunnerError``, such as after a sign-out during the call, or for a
     ///   call from inside the store.
-    public nonisolated(nonsending) func set(refresh: RefreshToken, access: AccessToken? = nil) async throws {
+    public nonisolated(nonsending) func set(access: AccessToken? = nil, refresh: RefreshToken) async throws {
         let (upper, lower) = (self.session.upper, self.session.lower)
-        try await self.session.tokenManager.set(refresh: refresh, access: access, upper: upper, lower: lower)
+        try await self.session.tokenManager.set(access: access, refresh: refresh, upper: upper, lower: lower)
     }
 
-    /// Replaces the tokens with the tokens of `signIn`, as ``set(refresh:access:)`` does.
+    /// Replaces the tokens with the tokens of `signIn`, as ``set(access:refresh:)`` does.
     ///
-    /// - Throws: The error of `signIn` or of ``set(refresh:access:)``; ``RunnerError/signedOut`` if the
+    /// - Throws: The error of `signIn` or of ``set(access:refresh:)``; ``RunnerError/signedOut`` if the
     ///   session ended during `signIn`.
     package nonisolated(nonsending) func set(
         _ signIn: () async throws -> OAuthSignIn<AccessToken, RefreshToken>
@@ -240,8 +240,8 @@ public final actor OAuthDependentRunner<AccessToken: Codable & Sendable, Refresh
         let tokens = try await signIn()
         guard upper.session == session else { throw RunnerError.signedOut }
         try await self.session.tokenManager.set(
-            refresh: tokens.refresh,
             access: tokens.access,
+            refresh: tokens.refresh,
             lifetime: tokens.accessLifetime,
             upper: upper,
             lower: lower

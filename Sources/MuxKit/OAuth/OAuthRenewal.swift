@@ -23,19 +23,19 @@ public struct OAuthRenewal<AccessToken: Sendable, RefreshToken: Sendable>: Senda
 
 /// The outcome of a sign-in.
 public struct OAuthSignIn<AccessToken: Sendable, RefreshToken: Sendable>: Sendable {
-    /// The refresh token of the new session.
-    public var refresh: RefreshToken
-
     /// The first access token; `nil` to obtain an access token with ``refresh``.
     public var access: AccessToken?
+
+    /// The refresh token of the new session.
+    public var refresh: RefreshToken
 
     /// The lifetime of the access token; `nil` if the server sent no lifetime.
     public var accessLifetime: Duration?
 
     /// Describes a sign-in.
-    public init(refresh: RefreshToken, access: AccessToken? = nil, accessLifetime: Duration? = nil) {
-        self.refresh = refresh
+    public init(access: AccessToken? = nil, refresh: RefreshToken, accessLifetime: Duration? = nil) {
         self.access = access
+        self.refresh = refresh
         self.accessLifetime = accessLifetime
     }
 }

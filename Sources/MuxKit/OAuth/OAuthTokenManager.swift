@@ -121,8 +121,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// is kept: a running refresh may be about to replace the refresh token. After a refusal, the same
     /// refresh token is tried again.
     func set(
-        refresh: RefreshToken,
         access: AccessToken?,
+        refresh: RefreshToken,
         lifetime: Duration? = nil,
         upper: Upper,
         lower: Lower

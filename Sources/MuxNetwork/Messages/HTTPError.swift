@@ -54,6 +54,19 @@ extension HTTPError {
         return error.serverError(as: type)
     }
 
+    /// Decodes the JSON body of a ``status(_:)`` failure: `show(try error.decode(Problem.self).title)`.
+    ///
+    /// For a request in one line, such as ``HTTPClient/get(_:as:headers:)``, which has no type for the
+    /// server's errors. If the mapper of the request has decoded a value of this type, the value is returned.
+    ///
+    /// - Parameter type: The type of the body.
+    /// - Returns: The value.
+    /// - Throws: The error of the decoder; this error if this error is not a ``status(_:)`` failure.
+    public func decode<Body: Decodable>(_ type: Body.Type = Body.self) throws -> Body {
+        guard case .status(let error) = self else { throw self }
+        return try error.serverError(as: type) ?? JSONDecoder.tolerant.decode(type, from: error.response.body)
+    }
+
     /// The status of the response, for ``status(_:)``; otherwise `nil`.
     public var status: HTTPStatus? {
         guard case .status(let error) = self else { return nil }

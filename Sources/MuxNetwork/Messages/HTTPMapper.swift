@@ -141,7 +141,7 @@ extension HTTPMapper where Output == String {
 }
 
 extension JSONDecoder {
-    fileprivate static var tolerant: JSONDecoder { .decoding(.tolerantISO8601) }
+    static var tolerant: JSONDecoder { .decoding(.tolerantISO8601) }
 
     fileprivate static func decoding(_ dates: DateDecodingStrategy) -> JSONDecoder {
         let decoder = JSONDecoder()

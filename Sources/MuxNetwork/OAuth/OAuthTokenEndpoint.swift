@@ -229,8 +229,8 @@ extension OAuthDependentRunner where AccessToken == OAuthTokens.AccessToken, Ref
                 let tokens = try await signIn(reason)
                 guard let refresh = tokens.refresh else { throw OAuthError.noRefreshToken }
                 return OAuthSignIn(
-                    refresh: refresh,
                     access: tokens.access,
+                    refresh: refresh,
                     accessLifetime: endpoint.lifetime(of: tokens.access)
                 )
             }

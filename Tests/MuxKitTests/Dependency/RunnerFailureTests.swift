@@ -181,9 +181,9 @@ struct RunnerFailureTests {
     }
 
     @Test func `D09 no description and no dump shows a token`() {
-        var text = "\(OAuthSignIn(refresh: "token-1", access: "token-2"))"
+        var text = "\(OAuthSignIn(access: "token-2", refresh: "token-1"))"
         text += "\(OAuthRenewal(access: "token-3", refresh: "token-4"))"
-        dump(OAuthSignIn(refresh: "token-5", access: "token-6"), to: &text)
+        dump(OAuthSignIn(access: "token-6", refresh: "token-5"), to: &text)
         dump(OAuthRenewal(access: "token-7", refresh: "token-8"), to: &text)
         #expect(!text.contains("token-"))
     }

@@ -437,13 +437,13 @@ struct RunnerFeatureTests {
         func authorize() async throws -> OAuthSignIn<String, String> {
             self.noted("authorize")
             let tokens = try await self.server.signIn(user: "alice", password: "a")
-            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+            return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
         }
 
         func editProfile() async throws -> OAuthSignIn<String, String> {
             self.noted("editProfile")
             let tokens = try await self.server.signIn(user: "bob", password: "b")
-            return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+            return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
         }
 
         func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {

@@ -95,8 +95,8 @@ struct OAuthScenario: Sendable {
         if self.world.server.authorize(tokens.access) == nil { self.sets.withLock { $0 += 1 } }
         do {
             try await self.runner.set(
-                refresh: tokens.refresh,
-                access: self.schedule.draw(0..<2) == 0 ? tokens.access : nil
+                access: self.schedule.draw(0..<2) == 0 ? tokens.access : nil,
+                refresh: tokens.refresh
             )
         } catch RunnerError.signedOut {
             try expect(self.signOuts.withLock { $0 } > 0, "signed out by nobody")

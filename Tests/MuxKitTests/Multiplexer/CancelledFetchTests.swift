@@ -165,7 +165,7 @@ struct CancelledFetchTests {
         let error = await #expect(throws: RunnerError.self) { try await runner.run { .output($0) } }
         #expect(error?.code == .signInFailed)
 
-        try await runner.set(refresh: "r", access: nil)
+        try await runner.set(access: nil, refresh: "r")
         await #expect(throws: MuxError.fetchCancelled) { try await runner.run { .output($0) } }
     }
 }

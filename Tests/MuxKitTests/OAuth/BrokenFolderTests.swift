@@ -45,7 +45,7 @@ struct BrokenFolderTests {
             },
             signIn: {
                 let tokens = try await server.signIn(user: "alice", password: "a")
-                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+                return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
             }
         )
     }
@@ -140,7 +140,7 @@ struct BrokenFolderTests {
         let runner = self.runner(server, store, self.repository(nowhere))
         let tokens = try await server.signIn(user: "alice", password: "a")
         let error = await #expect(throws: RunnerError.self) {
-            try await runner.set(refresh: tokens.refresh, access: tokens.access)
+            try await runner.set(access: tokens.access, refresh: tokens.refresh)
         }
         #expect(error?.code == .tokensNotStored)
         for _ in 0..<3 {

@@ -60,7 +60,7 @@ struct CallingTokenStoreTests {
         case .renew: _ = try? await runner.renew()
         case .setRefresh, .setBoth:
             guard let tokens = try? await oauth.server.signIn(user: "bob", password: "b") else { return }
-            try? await runner.set(refresh: tokens.refresh, access: call == .setBoth ? tokens.access : nil)
+            try? await runner.set(access: call == .setBoth ? tokens.access : nil, refresh: tokens.refresh)
         case .setAccess: runner.set(access: "bad")
         case .signOut: await runner.signOut()
         case .saveAll: await oauth.world.repository.saveAll()
@@ -94,7 +94,7 @@ struct CallingTokenStoreTests {
             case 2: _ = try? await runner.renew()
             case 3:
                 let tokens = try await oauth.server.signIn(user: "bob", password: "b")
-                try? await runner.set(refresh: tokens.refresh, access: tokens.access)
+                try? await runner.set(access: tokens.access, refresh: tokens.refresh)
             default: await runner.signOut()
             }
 

@@ -371,7 +371,7 @@ struct LeaseTests {
             lease: Self.lease(scratch, oauth.world.clock, fileSystem),
             repository: oauth.world.repository,
             refreshAccess: { _ in OAuthRenewal(access: "b") },
-            signIn: { OAuthSignIn(refresh: "r", access: "a") }
+            signIn: { OAuthSignIn(access: "a", refresh: "r") }
         )
         #expect(try await runner.run { .output($0) } == "a")
         refusals.withLock { $0 = 1 }

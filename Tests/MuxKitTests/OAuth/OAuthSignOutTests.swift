@@ -190,7 +190,7 @@ struct OAuthSignOutTests {
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
             signIn: {
                 _ = signIns.next()
-                return OAuthSignIn(refresh: "refresh", access: "access")
+                return OAuthSignIn(access: "access", refresh: "refresh")
             }
         )
         let call = Task { try await runner.run { .output($0) } }
@@ -265,7 +265,7 @@ struct OAuthSignOutTests {
             signIn: {
                 let name = user.withLock { $0 }
                 let tokens = try await oauth.server.signIn(user: name, password: String(name.prefix(1)))
-                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+                return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
             }
         )
         let gate = Gate<Void>()
@@ -325,7 +325,7 @@ struct OAuthSignOutTests {
             refreshAccess: { OAuthRenewal(access: $0) },
             signIn: {
                 let user = user.withLock { $0 }
-                return OAuthSignIn(refresh: user, access: user)
+                return OAuthSignIn(access: user, refresh: user)
             }
         )
         account.set(runner)
@@ -376,7 +376,7 @@ struct OAuthSignOutTests {
             refreshAccess: { OAuthRenewal(access: $0) },
             signIn: {
                 try await gate.pass(ignoringCancellation: true)
-                return OAuthSignIn(refresh: "alice", access: "alice")
+                return OAuthSignIn(access: "alice", refresh: "alice")
             }
         )
         let goesOn = Locked<Bool?>(nil)

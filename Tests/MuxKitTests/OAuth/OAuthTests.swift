@@ -146,7 +146,7 @@ struct OAuthTests {
         let oauth = OAuthWorld()
         let runner = oauth.runner()
         let tokens = try await oauth.server.signIn(user: "bob", password: "b")
-        try await runner.set(refresh: tokens.refresh, access: tokens.access)
+        try await runner.set(access: tokens.access, refresh: tokens.refresh)
         #expect(try await oauth.call(runner) == "bob")
         #expect(oauth.signIns.withLock { $0 } == 0)
         #expect(oauth.refreshes.withLock { $0 } == 0)

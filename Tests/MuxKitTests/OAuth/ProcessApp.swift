@@ -60,7 +60,7 @@ struct ProcessApp: Sendable {
                 let fields = ["user": "alice", "password": "a"]
                 let reply = try await self.client.send("POST", "/sign-in", fields: fields)
                 let tokens = try JSONDecoder().decode(Tokens.self, from: reply.body)
-                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+                return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
             }
         )
     }

@@ -38,12 +38,12 @@ struct RenewNowTests {
             runner = oauth.runner(policy: policy)
         case .afterSettingBoth:
             let bob = try await oauth.server.signIn(user: "bob", password: "b")
-            try await runner.set(refresh: bob.refresh, access: bob.access)
+            try await runner.set(access: bob.access, refresh: bob.refresh)
         case .afterSettingAnAccessToken: runner.set(access: old)
         case .afterSettingTheSame:
             let stored = String(decoding: try #require(try await oauth.tokens.load()), as: UTF8.self)
             let refresh = try #require(stored.split(separator: "\"").first { $0.hasPrefix("refresh-") })
-            try await runner.set(refresh: String(refresh), access: old)
+            try await runner.set(access: old, refresh: String(refresh))
         case .afterAFailure:
             oauth.server.failNextRefreshes(1, with: .unavailable)
             await #expect(throws: FakeOAuthServer.Failure.unavailable) { try await runner.renew() }

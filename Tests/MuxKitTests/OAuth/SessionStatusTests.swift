@@ -126,7 +126,7 @@ struct SessionStatusTests {
         struct Service: OAuthService {
             let reasons: Locked<[OAuthStatus.SignInReason]>
 
-            func authorize() async throws -> OAuthSignIn<String, String> { OAuthSignIn(refresh: "r", access: "a") }
+            func authorize() async throws -> OAuthSignIn<String, String> { OAuthSignIn(access: "a", refresh: "r") }
             func authorize(because reason: OAuthStatus.SignInReason) async throws -> OAuthSignIn<String, String> {
                 self.reasons.withLock { $0.append(reason) }
                 return try await self.authorize()
@@ -239,7 +239,7 @@ struct SessionStatusTests {
             lease: FileLease(named: "lease", directory: self.scratch.folder),
             repository: oauth.world.repository,
             refreshAccess: { _ in throw BadDependency() },
-            signIn: { OAuthSignIn(refresh: "r", access: "a") }
+            signIn: { OAuthSignIn(access: "a", refresh: "r") }
         )
         _ = try await runner.run { .output($0) }
         let repository = oauth.world.repository
@@ -253,7 +253,7 @@ struct SessionStatusTests {
                     })
                 else { return }
                 await repository.clearAll()
-                try? await runner.set(refresh: "r2", access: "a2")
+                try? await runner.set(access: "a2", refresh: "r2")
             }
         }
 
@@ -383,7 +383,7 @@ struct SessionStatusTests {
                 }
                 return OAuthRenewal(access: "a\(count)", refresh: "")
             },
-            signIn: { OAuthSignIn(refresh: "r0", access: "a0") }
+            signIn: { OAuthSignIn(access: "a0", refresh: "r0") }
         )
         for bad in ["a0", "a1"] { _ = try await runner.run { $0 == bad ? .badDependency : .output(()) } }
 

@@ -78,8 +78,8 @@ struct ShortLivedTokenTests {
             signIn: {
                 let tokens = try await oauth.server.signIn(user: "alice", password: "a")
                 return OAuthSignIn(
-                    refresh: tokens.refresh,
                     access: tokens.access,
+                    refresh: tokens.refresh,
                     accessLifetime: isTold ? tokens.expiresIn : nil
                 )
             }
@@ -207,10 +207,10 @@ struct ShortLivedTokenTests {
             refreshAccess: { _ in OAuthRenewal(access: Pass(number: 2, expiry: .distantFuture)) },
             signIn: { throw FetchFailed() }
         )
-        try await runner.set(refresh: "r", access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)))
+        try await runner.set(access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)), refresh: "r")
 
         #expect(try await runner.run { .output($0.number) } == 1)
-        try await runner.set(refresh: "s", access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)))
+        try await runner.set(access: Pass(number: 1, expiry: World.start.addingTimeInterval(60)), refresh: "s")
         world.clock.advance(by: .seconds(300))
         #expect(try await runner.run { .output($0.number) } == 2)
     }
@@ -226,12 +226,12 @@ struct ShortLivedTokenTests {
             signIn: { throw FetchFailed() }
         )
         let ended = Pass(number: 1, expiry: World.start.addingTimeInterval(-60))
-        try await runner.set(refresh: "r", access: ended)
+        try await runner.set(access: ended, refresh: "r")
         #expect(try await runner.run { .output($0.number) } == 2)
 
         // The wall clock may be wrong: the token is used if the renewal fails.
         fails.withLock { $0 = true }
-        try await runner.set(refresh: "s", access: ended)
+        try await runner.set(access: ended, refresh: "s")
         #expect(try await runner.run { .output($0.number) } == 1)
     }
 
@@ -239,11 +239,11 @@ struct ShortLivedTokenTests {
         var refresh = "s"
         var gate: Gate<Void>?
 
-        func authorize() async throws -> OAuthSignIn<String, String> { OAuthSignIn(refresh: "r", access: "a") }
+        func authorize() async throws -> OAuthSignIn<String, String> { OAuthSignIn(access: "a", refresh: "r") }
 
         func editProfile() async throws -> OAuthSignIn<String, String> {
             try await self.gate?.pass()
-            return OAuthSignIn(refresh: self.refresh, access: "b", accessLifetime: .seconds(60))
+            return OAuthSignIn(access: "b", refresh: self.refresh, accessLifetime: .seconds(60))
         }
 
         func refresh(_ token: String) async throws -> OAuthRenewal<String, String> {

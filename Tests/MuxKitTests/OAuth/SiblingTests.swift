@@ -59,7 +59,7 @@ struct SiblingTests {
                     signIns.withLock { $0 += 1 }
                     let tokens = try await server.signIn(user: "alice", password: "a")
                     try await signInGate.withLock { $0 }?.pass(ignoringCancellation: true)
-                    return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+                    return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
                 }
             )
         }
@@ -210,7 +210,7 @@ struct SiblingTests {
         let call = Task { try await app.call(self.server) }
         await gate.waitForCall(1)
         let tokens = try await self.server.signIn(user: "alice", password: "a")
-        try await app.runner.set(refresh: tokens.refresh, access: tokens.access)
+        try await app.runner.set(access: tokens.access, refresh: tokens.refresh)
 
         gate.open()
 

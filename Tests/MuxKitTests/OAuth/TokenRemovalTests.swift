@@ -115,7 +115,7 @@ struct TokenRemovalTests {
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
             signIn: {
                 try await gate.pass(ignoringCancellation: true)
-                return OAuthSignIn(refresh: "new", access: "new")
+                return OAuthSignIn(access: "new", refresh: "new")
             }
         )
         let call = Task { try await oauth.run { .output($0) } }
@@ -143,7 +143,7 @@ struct TokenRemovalTests {
         let setting = Locked<Task<Void, any Error>?>(nil)
         store.afterRaise.withLock { action in
             action = {
-                let task = Task(executorPreference: executor) { try await oauth.set(refresh: "old", access: "old") }
+                let task = Task(executorPreference: executor) { try await oauth.set(access: "old", refresh: "old") }
                 setting.withLock { $0 = task }
                 executor.settle()
             }
@@ -160,7 +160,7 @@ struct TokenRemovalTests {
             store: tokens,
             repository: repository,
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
-            signIn: { OAuthSignIn(refresh: name, access: name) }
+            signIn: { OAuthSignIn(access: name, refresh: name) }
         )
     }
 

@@ -149,7 +149,7 @@ struct TokenReplacementTests {
         let signIn = ScriptedFetch<OAuthSignIn<String, String>>(
             thereafter: .computed { [gate] _ in
                 try await gate.pass()
-                return OAuthSignIn(refresh: "refresh", access: "access")
+                return OAuthSignIn(access: "access", refresh: "refresh")
             }
         )
         let runner = OAuthDependentRunner<String, String>(
@@ -184,7 +184,7 @@ struct TokenReplacementTests {
                 }
                 await gate.waitForCall(1)
                 let tokens = try await oauth.server.signIn(user: "alice", password: "a")
-                try await runner.set(refresh: tokens.refresh, access: tokens.access)
+                try await runner.set(access: tokens.access, refresh: tokens.refresh)
                 gate.open()
                 if expires {
                     for _ in 0..<schedule.draw(0..<12) { await schedule.pause() }
@@ -203,7 +203,7 @@ struct TokenReplacementTests {
             let runner = Self.echoingRunner()
             await withTaskGroup { group in
                 for name in ["bob", "carol"] {
-                    group.addTask { try? await runner.set(refresh: name, access: name) }
+                    group.addTask { try? await runner.set(access: name, refresh: name) }
                 }
             }
             try await Self.expectOnePair(runner)
@@ -213,7 +213,7 @@ struct TokenReplacementTests {
     @Test func `D06 a pair of tokens that a sign-out overtakes is dropped completely`() async throws {
         for _ in 0..<repetitions(500) {
             let runner = Self.echoingRunner()
-            let set = Task { try await runner.set(refresh: "bob", access: "bob") }
+            let set = Task { try await runner.set(access: "bob", refresh: "bob") }
             await runner.signOut()
             _ = await set.result
             // Either both tokens are present, because the sign-out came first, or both are absent.
@@ -226,7 +226,7 @@ struct TokenReplacementTests {
         OAuthDependentRunner(
             repository: World().repository,
             refreshAccess: { OAuthRenewal(access: $0) },
-            signIn: { OAuthSignIn(refresh: "alice", access: "alice") }
+            signIn: { OAuthSignIn(access: "alice", refresh: "alice") }
         )
     }
 

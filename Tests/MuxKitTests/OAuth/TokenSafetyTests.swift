@@ -133,7 +133,7 @@ struct TokenSafetyTests {
             refreshAccess: { OAuthRenewal(access: "access of \($0)") },
             signIn: {
                 signIns.withLock { $0 += 1 }
-                return OAuthSignIn(refresh: "new", access: "new")
+                return OAuthSignIn(access: "new", refresh: "new")
             }
         )
         #expect(try await next.run { .output($0) } == "new")
@@ -255,7 +255,7 @@ struct TokenSafetyTests {
             text.withLock { $0 += error.localizedDescription }
         }
         note(OAuthRenewal(access: "SECRET", refresh: "SECRET"))
-        note(OAuthSignIn(refresh: "SECRET", access: "SECRET"))
+        note(OAuthSignIn(access: "SECRET", refresh: "SECRET"))
         note(await runner.signOut())
         var seen = events.makeAsyncIterator()
         while let event = await seen.next(), event != .signedOut { note(event) }

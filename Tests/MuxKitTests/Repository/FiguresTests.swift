@@ -253,7 +253,7 @@ struct FiguresTests {
         let runner = OAuthDependentRunner<String, String>(
             repository: world.repository,
             refreshAccess: { OAuthRenewal(access: $0) },
-            signIn: { OAuthSignIn(refresh: "refresh", access: nil) }
+            signIn: { OAuthSignIn(access: nil, refresh: "refresh") }
         )
         _ = try await runner.run { .output($0) }
         await world.events.wait(for: .updated, count: 2)

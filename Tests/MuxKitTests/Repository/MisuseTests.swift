@@ -50,7 +50,7 @@ struct MisuseTests {
                 store: tokens,
                 repository: repository,
                 refreshAccess: { OAuthRenewal(access: $0) },
-                signIn: { OAuthSignIn(refresh: "secret", access: "secret") }
+                signIn: { OAuthSignIn(access: "secret", refresh: "secret") }
             )
             #expect(try await runner.run { .output($0) } == "secret")
         }
@@ -58,7 +58,7 @@ struct MisuseTests {
         let runner = OAuthDependentRunner<String, String>(
             repository: other,
             refreshAccess: { OAuthRenewal(access: $0) },
-            signIn: { OAuthSignIn(refresh: "secret", access: "secret") }
+            signIn: { OAuthSignIn(access: "secret", refresh: "secret") }
         )
         let mismatched = Multiplexer(cacheKey: "Mismatched", dependency: runner, repository: repository) { $0 }
         for _ in 0..<2 {

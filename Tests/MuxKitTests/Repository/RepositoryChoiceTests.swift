@@ -11,7 +11,7 @@ struct RepositoryChoiceTests {
         OAuthDependentRunner(
             repository: repository,
             refreshAccess: { OAuthRenewal(access: $0) },
-            signIn: { OAuthSignIn(refresh: "alice", access: "alice") }
+            signIn: { OAuthSignIn(access: "alice", refresh: "alice") }
         )
     }
 

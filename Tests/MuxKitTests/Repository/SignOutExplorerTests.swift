@@ -44,7 +44,7 @@ struct SignOutExplorerTests {
                 signIn: {
                     // Alice signs in first. All later sign-ins are bob's.
                     let name = signIns.next() == 1 ? "alice" : "bob"
-                    return OAuthSignIn(refresh: name, access: name)
+                    return OAuthSignIn(access: name, refresh: name)
                 }
             )
             _ = try await self.profile.request()

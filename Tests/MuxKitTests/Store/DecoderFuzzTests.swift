@@ -84,7 +84,7 @@ struct DecoderFuzzTests {
                 store: store,
                 repository: world.repository,
                 refreshAccess: { _ in OAuthRenewal(access: "new") },
-                signIn: { OAuthSignIn(refresh: "new", access: "new") }
+                signIn: { OAuthSignIn(access: "new", refresh: "new") }
             )
             await #expect(throws: Never.self, "\(seed), \(String(decoding: bytes, as: UTF8.self))") {
                 let access = try await runner.run { .output($0) }

@@ -67,7 +67,7 @@ struct UnsynchronizedFolderTests {
                 store: ProtectedFileTokenStore(named: "session", directory: folder.url, fileSystem: files),
                 repository: MuxRepository(store: MemoryStore(), observer: events),
                 refreshAccess: { OAuthRenewal(access: "renewed \($0)") },
-                signIn: { OAuthSignIn(refresh: "refresh", access: "access") }
+                signIn: { OAuthSignIn(access: "access", refresh: "refresh") }
             )
         }
         #expect(try await runner().run { .output($0) } == "access")

@@ -72,7 +72,7 @@ struct OAuthWorld: Sendable {
                 self.reasons.withLock { $0.append(reason) }
                 let tokens = try await self.server.signIn(user: user, password: String(user.prefix(1)))
                 try await self.beforeSignInReply.withLock { $0 }()
-                return OAuthSignIn(refresh: tokens.refresh, access: signInGivesAccess ? tokens.access : nil)
+                return OAuthSignIn(access: signInGivesAccess ? tokens.access : nil, refresh: tokens.refresh)
             }
         )
     }

@@ -51,9 +51,9 @@ struct ViewerTests {
         let runner = OAuthDependentRunner<String, String>(
             repository: self.world.repository,
             refreshAccess: { _ in throw CancellationError() },
-            signIn: { OAuthSignIn(refresh: "r", access: "2") }
+            signIn: { OAuthSignIn(access: "2", refresh: "r") }
         )
-        try await runner.set(refresh: "r", access: "1")
+        try await runner.set(access: "1", refresh: "r")
         let client = self.world.client(Self.mirror(gate), authenticator: runner)
         let map = client.multiplexerMap(cacheKey: "Numbers", repository: self.world.repository) { GetNumber(id: $0) }
         gate.open()

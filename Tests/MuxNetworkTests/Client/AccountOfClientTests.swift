@@ -22,7 +22,7 @@ struct AccountOfClientTests {
                     signIns += 1
                     return signIns
                 }
-                return OAuthSignIn(refresh: "refresh", access: "\(number)")
+                return OAuthSignIn(access: "\(number)", refresh: "refresh")
             }
         )
     }

@@ -71,7 +71,7 @@ struct AuthenticationTests {
             },
             signIn: {
                 let tokens = try await oauth.signIn(user: "a", password: "p")
-                return OAuthSignIn(refresh: tokens.refresh, access: tokens.access)
+                return OAuthSignIn(access: tokens.access, refresh: tokens.refresh)
             }
         )
         let client = HTTPClient(authenticator: runner)

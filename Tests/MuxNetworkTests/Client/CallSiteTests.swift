@@ -128,6 +128,26 @@ struct CallSiteTests {
         }
     }
 
+    @Test func `CS-01 the error of a request in one line decodes its body`() async throws {
+        let transport = ScriptedTransport([
+            .json(["title": "Closed"], status: 409), .status(503), .failure(URLError(.timedOut)),
+        ])
+        let client = HTTPClient(transport: transport)
+        let url = try #require(self.url)
+
+        let closed = await #expect(throws: HTTPError.self) { try await client.get(url) as User }
+        #expect(try closed?.decode([String: String].self) == ["title": "Closed"])
+        #expect(throws: DecodingError.self) { try closed?.decode(User.self) }
+        let busy = await #expect(throws: HTTPError.self) { try await client.get(url) as User }
+        #expect(throws: DecodingError.self) { try busy?.decode([String: String].self) }
+        let lost = await #expect(throws: HTTPError.self) { try await client.get(url) as User }
+        #expect {
+            try lost?.decode(User.self)
+        } throws: {
+            if case HTTPError.transport = $0 { true } else { false }
+        }
+    }
+
     @Test func `CS-01 a POST sends its body as JSON, and returns an output or ignores the response`() async throws {
         let transport = ScriptedTransport { _, _ in .json(#"{"name":"Ada"}"#) }
         let client = HTTPClient(baseURL: URL(string: "https://api.example.com/v1"), transport: transport)

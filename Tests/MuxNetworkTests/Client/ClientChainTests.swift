@@ -301,7 +301,7 @@ struct ClientChainTests {
             OAuthDependentRunner<OwnToken, String>(
                 repository: self.world.repository,
                 refreshAccess: { _ in throw BadDependency() },
-                signIn: { OAuthSignIn(refresh: "r", access: OwnToken(text: value)) }
+                signIn: { OAuthSignIn(access: OwnToken(text: value), refresh: "r") }
             )
         }
         for _ in 0..<2 {

@@ -98,7 +98,7 @@ struct NestedCacheTests {
                     signIns += 1
                     return signIns
                 }
-                return OAuthSignIn(refresh: "refresh", access: "\(number)")
+                return OAuthSignIn(access: "\(number)", refresh: "refresh")
             }
         )
     }
