@@ -308,6 +308,9 @@ public final class MuxOutbox<Change: Codable & Sendable>: Sendable {
     /// an operation on the log runs or waits.
     package var waitCount: Int? { self.core.waitCount }
 
+    /// The number of lanes whose last step failed without a connection, until the next step.
+    package var offlineCount: Int { self.core.state.withLock { $0.offlineCount } }
+
     /// Ends the wait of each lane for its next attempt, even before the end of a `Retry-After`.
     ///
     /// For a button "Try again".

@@ -126,9 +126,10 @@ extension OutboxCore {
         }
     }
 
-    /// Refuses the change of the last attempt, because the policy permits no further attempt.
+    /// Refuses the change of the last attempt, because the policy permits no further attempt; no effect after
+    /// a failure that counts as no attempt.
     private func giveUp(_ run: Run, _ error: RetryError) async {
-        guard let id = run.state.withLock({ $0.id }) else { return }
+        guard let id = run.state.withLock({ $0.stalls == 0 ? $0.id : nil }) else { return }
         let message = (error.lastError ?? error).sentence
         let hasFailed = await self.updateEvenWithoutFile { log in
             guard let item = log.machine.refuseWaiting(id, message) else { return false }

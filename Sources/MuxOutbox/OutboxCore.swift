@@ -107,7 +107,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
         // The sender counts the attempts of a change: a failure of the disk or of the lease is no attempt.
         var retry = policy.retry
         retry.maxAttempts = .max
-        // Longer than the wait after the first of these failures: otherwise the sender would restart at once.
+        // Longer than the wait after the first of these failures. The end of the time after such a failure
+        // ends the sender, and a new sender starts at once.
         retry.maximumDuration = retry.maximumDuration.map { max($0, .seconds(2)) }
         self.loop = RetryLoop(
             retry,

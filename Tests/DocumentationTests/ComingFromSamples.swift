@@ -109,7 +109,7 @@ func orders(_ client: HTTPClient) async throws {
     do {
         show(try await client.output(of: GetOrders(customer: "42")))
     } catch let error as HTTPError where error.status == .conflict {
-        show(error.serverError(as: OrderProblem.self)?.title ?? "The order was changed meanwhile.")
+        show((try? error.decode(OrderProblem.self))?.title ?? "The order was changed meanwhile.")
     }
 }
 
@@ -267,13 +267,13 @@ struct ComingFromSamplesTests {
         #expect(try await client.output(of: request) == [Order(id: 1)])
         #expect(transport.calls.first?.url.path(percentEncoded: true) == "/customers/a%2Fb/orders")
         let error = await #expect(throws: HTTPError.self) { try await client.output(of: request) }
-        #expect(error?.serverError(as: OrderProblem.self)?.title == "Closed")
+        #expect(try error?.decode(OrderProblem.self).title == "Closed")
     }
 
     @Test func `CO-28 a request determines the encoding of its body and the decoding of its response`() async throws {
         let transport = ScriptedTransport([
             .success(HTTPReply(status: 201, body: Data(#"{"id": 1, "placed": 60}"#.utf8))),
-            .success(HTTPReply(status: 409, body: Data(#"{"title": "Closed"}"#.utf8))),
+            .json(["title": "Closed"], status: 409),
         ])
         let client = HTTPClient(transport: transport)
         let request = PostOrder(order: Order(id: 1, placed: Date(timeIntervalSince1970: 60)))
@@ -281,7 +281,7 @@ struct ComingFromSamplesTests {
         #expect(try await client.output(of: request) == request.order)
         #expect(transport.calls.first?.body?.data == Data(#"{"id":1,"placed":"1970-01-01T00:01:00Z"}"#.utf8))
         let error = await #expect(throws: HTTPError.self) { try await client.output(of: request) }
-        #expect(error?.serverError(as: OrderProblem.self)?.title == "Closed")
+        #expect(try error?.decode(OrderProblem.self).title == "Closed")
     }
 
     @Test func `CO-28 a transport around another transport receives each request with its token`() async throws {

@@ -13,7 +13,7 @@ struct ReadmeSamples {
     }
 
     func tokens() async throws {
-        let oauth = OAuthDependentRunner<String, String>(
+        let oauth = OAuthDependentRunner<String, String>(  // the types of the access token and the refresh token
             store: .protectedFile(named: "session"),
             refreshAccess: { refresh in try await api.refresh(refresh) },  // returns OAuthRenewal(access:refresh:)
             signIn: { try await ui.askForPassword() }  // returns OAuthSignIn(access:refresh:)
@@ -40,7 +40,7 @@ struct ReadmeSamples {
         let page = try await oauth.run { access in try await api.page(token: access) }
         let place = try await retry(.exponential(base: .seconds(1), maxAttempts: 5)) { try await api.place("42") }
         let client = HTTPClient(baseURL: server, configuration: .init(retry: .web), authenticator: oauth)
-        let found: [User] = try await client.get("/users", query: ["q": "ann"])
+        let found: [User] = try await client.get("/users", query: ["q": "ann"])  // of `import MuxNetwork`
         let file = try await AsyncMedia(limits: .init(maximumBytes: 100_000_000)).request(url: photo)
         _ = (known, change, page, place, found, file)
     }

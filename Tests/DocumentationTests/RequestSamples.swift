@@ -95,7 +95,7 @@ func serverError(_ client: HTTPClient) async throws {
         let user = try await client.output(of: GetUser(), path: ["id": "42"])
         show(user.name)
     } catch let error as HTTPError where error.status == .notFound {
-        show(error.serverError(as: Problem.self)?.title ?? "There is no such user.")
+        show((try? error.decode(Problem.self))?.title ?? "There is no such user.")
     } catch HTTPError.transport(let error, _) {
         show(error.localizedDescription)
     }

@@ -56,7 +56,7 @@ struct ScriptedFetchTests {
     @Test func `CS-01 a script of a transport has statuses, values as JSON, and errors`() async throws {
         let transport = ScriptedTransport([
             .status(503, headers: ["Retry-After": "1"]), .json([1, 2]),
-            .json(["title": "Closed"], status: 409, headers: ["Content-Type": "application/problem+json"]),
+            .json(["title": "Closed", "at": "/"], status: 409, headers: ["Content-Type": "application/problem+json"]),
             .failure(Offline()), .json(Double.nan),
         ])
         let call = HTTPCall(url: try #require(URL(string: "http://host.example")))
@@ -68,9 +68,13 @@ struct ScriptedFetchTests {
         #expect(list.body == Data("[1,2]".utf8))
         let refusal = try await transport.send(call)
         #expect(refusal.status == 409 && refusal.headers["Content-Type"] == "application/problem+json")
-        #expect(refusal.body == Data(#"{"title":"Closed"}"#.utf8))
+        #expect(refusal.body == Data(#"{"at":"/","title":"Closed"}"#.utf8))
         await #expect(throws: Offline.self) { try await transport.send(call) }
         await #expect(throws: EncodingError.self) { try await transport.send(call) }
+
+        let date = Date(timeIntervalSince1970: 60)
+        let client = HTTPClient(transport: ScriptedTransport([.json([date])]))
+        #expect(try await client.get(call.url, as: [Date].self) == [date])
     }
 
     @Test func `P-04 the closure of a fake server of changes can read the server`() async throws {

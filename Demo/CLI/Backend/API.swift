@@ -43,7 +43,7 @@ struct API: Sendable {
             let request = PostForTokens(endpoint: self.base.appending("/token"), fields: fields)
             let tokens = try await self.client.output(of: request)
             return OAuthRenewal(access: tokens.access, refresh: tokens.refresh)
-        } catch let error as HTTPError where error.serverError(as: Problem.self)?.error == "invalid_grant" {
+        } catch let error as HTTPError where (try? error.decode(Problem.self))?.error == "invalid_grant" {
             // RFC 6749, section 5.2: the only refusal that needs a new sign-in.
             throw BadDependency()
         }

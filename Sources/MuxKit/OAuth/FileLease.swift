@@ -104,7 +104,8 @@ public actor FileLease: MuxLease {
                 )
             }
             let isExtension = present.map { $0.owner == owner && !self.isOver($0, at: now) } ?? false
-            let generation = (present?.generation ?? 0) &+ (isExtension ? 0 : 1)
+            // The clock: without the file, the last generation is unknown, and a generation never decreases.
+            let generation = (present?.generation ?? now.milliseconds) &+ (isExtension ? 0 : 1)
             let seconds = duration.secondsValue
             try self.write(
                 Record(

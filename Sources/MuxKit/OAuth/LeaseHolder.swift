@@ -7,7 +7,8 @@ package final class LeaseHolder: Sendable {
         var term: MuxLeaseTerm?
         /// The end of the term on the monotonic clock; no other owner should have the lease before this time.
         var end = Moment.distantPast
-        /// Increases with the first term after the end of a term, and when another owner is found.
+        /// Increases with the first term after the end of a term, with a new generation, and when another
+        /// owner is found.
         var tenure: UInt64 = 0
     }
 
@@ -99,8 +100,8 @@ package final class LeaseHolder: Sendable {
     /// The number of the current uninterrupted possession of the lease; `nil` if another owner may have the
     /// lease now.
     ///
-    /// If two reads return the same number, no other owner has had the lease between the reads, unless the
-    /// lease admitted another owner before the end of a term, and this owner has not extended the lease since.
+    /// If two reads return the same number, no other owner has had the lease between the reads. The exception
+    /// is a lease that admits another owner before the end of a term, until the next extension.
     package var tenure: UInt64? {
         let now = self.time.now
         return self.state.withLock { now < $0.end ? $0.tenure : nil }
@@ -160,8 +161,8 @@ package final class LeaseHolder: Sendable {
             let now = self.time.now
             self.state.withLock { state in
                 let isOurs = term.owner == self.owner
-                // Another generation: another owner had the lease after the last term, for example because a
-                // clock was set forward.
+                // Another generation: another owner may have had the lease since the last term, for example
+                // because a clock was set forward.
                 if !isOurs || now >= state.end || term.generation != state.term?.generation { state.tenure &+= 1 }
                 state.term = isOurs ? term : nil
                 state.end = isOurs ? start.advanced(by: self.length(of: term)) : .distantPast

@@ -178,8 +178,9 @@ extension RetryPolicy {
 }
 
 extension [String: CircuitBreaker] {
-    /// Makes room for a host in a table of at most `limit` hosts: removes healthy hosts first, in the order of
-    /// their last use.
+    /// Makes room for a host in a table of at most `limit` hosts.
+    ///
+    /// Removes healthy hosts first, in the order of their last use.
     mutating func makeRoom(limit: Int) {
         guard self.count >= limit else { return }
         let order = self.sorted { a, b in

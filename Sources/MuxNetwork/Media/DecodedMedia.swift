@@ -14,8 +14,8 @@ import MuxKit
 /// The cache is a `MultiplexerMap` that fetches a value by decoding a file. A closure decodes, so the cache
 /// depends on no format and no view framework.
 ///
-/// **Concurrent calls.** Concurrent requests for one URL, or for one key of the media's closure `key`, share a
-/// decoding, which runs on a thread that may block.
+/// **Concurrent calls.** Concurrent requests for one URL, or for one key of the app, share a decoding, which
+/// runs on a thread that may block.
 ///
 /// **Cancellation.** A cancelled caller resumes at once. A running decoding completes even without callers,
 /// and its value is kept.
@@ -163,7 +163,7 @@ public final actor DecodedMedia<Value: Sendable> {
 /// The description contains only the host and the path of the URL, because a query may contain credentials.
 private struct DecodedMediaKey: Hashable, Sendable, CustomStringConvertible {
     let url: URL
-    /// The key from the app's closure `key`; `nil` if the URL is the key.
+    /// The key of the app; `nil` if the URL is the key.
     let text: String?
 
     // Compares bytes, because the name of the file depends on the bytes: equal strings may differ in Unicode

@@ -41,30 +41,21 @@ public enum HTTPError: Error, Sendable {
 }
 
 extension HTTPError {
-    /// The decoded body of a ``status(_:)`` failure; `nil` for another error, or without a decoded body of
-    /// this type.
+    /// The body of a ``status(_:)`` failure as a value of this type.
     ///
     /// ```swift
     /// } catch let error as HTTPError {
-    ///     show(error.serverError(as: Problem.self)?.title ?? error.localizedDescription)
+    ///     show((try? error.decode(Problem.self))?.title ?? error.localizedDescription)
     /// }
     /// ```
-    public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
-        guard case .status(let error) = self else { return nil }
-        return error.serverError(as: type)
-    }
-
-    /// Decodes the JSON body of a ``status(_:)`` failure: `show(try error.decode(Problem.self).title)`.
-    ///
-    /// For a request in one line, such as ``HTTPClient/get(_:as:headers:)``, which has no type for the
-    /// server's errors. If the mapper of the request has decoded a value of this type, the value is returned.
     ///
     /// - Parameter type: The type of the body.
-    /// - Returns: The value.
+    /// - Returns: The value that the mapper of the request has decoded, if of this type; otherwise, the value
+    ///   decoded from JSON now, such as for a request in one line, which has no type for the server's errors.
     /// - Throws: The error of the decoder; this error if this error is not a ``status(_:)`` failure.
     public func decode<Body: Decodable>(_ type: Body.Type = Body.self) throws -> Body {
         guard case .status(let error) = self else { throw self }
-        return try error.serverError(as: type) ?? JSONDecoder.tolerant.decode(type, from: error.response.body)
+        return try error.serverError as? Body ?? JSONDecoder.tolerant.decode(type, from: error.response.body)
     }
 
     /// The status of the response, for ``status(_:)``; otherwise `nil`.
@@ -292,11 +283,6 @@ extension HTTPError {
 
         /// The status.
         public var status: HTTPStatus { self.response.status }
-
-        /// The decoded body; `nil` if the body was not decoded, or is of another type.
-        public func serverError<ServerError>(as type: ServerError.Type = ServerError.self) -> ServerError? {
-            self.serverError as? ServerError
-        }
     }
 }
 

@@ -87,10 +87,11 @@ extension Result where Success == HTTPReply, Failure == any Error {
         .success(HTTPReply(status: status, headers: headers))
     }
 
-    /// A response with a value as JSON; a failure with the encoder's error if the value is not encodable.
+    /// A response with a value as JSON, encoded as a JSON body of `HTTPBody`; a failure with the encoder's
+    /// error if the value is not encodable.
     public static func json(_ value: some Encodable, status: Int = 200, headers: HTTPHeaders = [:]) -> Self {
         Result {
-            var reply = HTTPReply(status: status, headers: headers, body: try JSONEncoder().encode(value))
+            var reply = HTTPReply(status: status, headers: headers, body: try HTTPBody.encoder().encode(value))
             reply.headers["Content-Type"] = reply.headers["Content-Type"] ?? "application/json"
             return reply
         }

@@ -53,7 +53,7 @@ struct ClientRetryTests {
         let ask = Ask([Int].self, errors: Problem.self)
         let error = await #expect(throws: HTTPError.self) { try await self.client(refusing).execute(ask) }
 
-        #expect(error?.status == .serviceUnavailable && error?.serverError(as: Problem.self)?.code == 1)
+        #expect(try error?.status == .serviceUnavailable && error?.decode(Problem.self).code == 1)
         #expect(failing.calls.count == 2 && refusing.calls.count == 3)
     }
 

@@ -57,8 +57,8 @@ struct HTTPMapperTests {
 
         let error = try #require(thrown)
         #expect(error.status == .badRequest)
-        #expect(error.serverError(as: Problem.self) == Problem(code: 7, message: "no"))
-        #expect(error.serverError(as: String.self) == nil)
+        #expect(error.mapped(as: Problem.self) == Problem(code: 7, message: "no"))
+        #expect(error.mapped(as: String.self) == nil)
         guard case .status(let failure) = error else {
             Issue.record("not a status error")
             return
@@ -71,13 +71,13 @@ struct HTTPMapperTests {
         let client = self.client(.json(#"{"code":7,"message":"no"}"#, status: 409))
 
         let first = await #expect(throws: HTTPError.self) { try await client.execute(Command()) }
-        #expect(first?.serverError(as: Problem.self)?.code == 7)
+        #expect(first?.mapped(as: Problem.self)?.code == 7)
         let text = Ask<String, Problem>(mapper: .text(errors: Problem.self))
         let second = await #expect(throws: HTTPError.self) { try await client.execute(text) }
-        #expect(second?.serverError(as: Problem.self)?.code == 7)
+        #expect(second?.mapped(as: Problem.self)?.code == 7)
         let raw = Ask<Data, Problem>(mapper: .data(errors: Problem.self))
         let third = await #expect(throws: HTTPError.self) { try await client.execute(raw) }
-        #expect(third?.serverError(as: Problem.self)?.code == 7)
+        #expect(third?.mapped(as: Problem.self)?.code == 7)
         let none = await #expect(throws: HTTPError.self) { try await client.execute(Ask()) }
         guard case .status(let failure)? = none else {
             Issue.record("not a status error")
@@ -107,7 +107,7 @@ struct HTTPMapperTests {
         let error = await #expect(throws: HTTPError.self) {
             try await self.client(.json(#"{"code":1,"message":""}"#, status: 500)).execute(OneLine())
         }
-        #expect(error?.serverError(as: Problem.self)?.code == 1)
+        #expect(error?.mapped(as: Problem.self)?.code == 1)
     }
 
     @Test func `I04 a mapper can consist of two functions and can be extended`() async throws {
@@ -118,7 +118,7 @@ struct HTTPMapperTests {
         let error = await #expect(throws: HTTPError.self) {
             try await self.client(HTTPReply(status: 500)).execute(doubled)
         }
-        #expect(error?.serverError(as: Int.self) == 500)
+        #expect(error?.mapped(as: Int.self) == 500)
         let text = Ask<String, Never>(mapper: .text())
         #expect(try await self.client(HTTPReply(status: 200, body: Data("ü".utf8))).output(of: text) == "ü")
         let snake = Ask<[String: Int], Never>(mapper: .json { JSONDecoder() })
@@ -285,5 +285,13 @@ struct HTTPMapperTests {
                 #expect(!text.contains("SECRET") && !text.contains("83"), "\(text)")
             }
         }
+    }
+}
+
+extension HTTPError {
+    /// The value that the mapper of the request has decoded.
+    fileprivate func mapped<ServerError>(as type: ServerError.Type) -> ServerError? {
+        guard case .status(let error) = self else { return nil }
+        return error.serverError as? ServerError
     }
 }

@@ -4,15 +4,18 @@ import Foundation
 ///
 /// The refresh is saved as a separate entry, the mark. Each refresh has a number. Each entry is saved with
 /// the number of the last refresh, or with zero if the last refresh came after the fetch. An entry is stale
-/// if its number differs from the mark's number. Wall-clock times are used only for stores that do not keep
-/// the numbers.
+/// if its number differs from the mark's number. With a store that does not keep the numbers, the wall-clock
+/// times of the entry and of the refresh are compared instead.
 ///
-/// Numbers ascend, and are at least the wall-clock time in units of 2⁻²⁰ milliseconds. So numbers also ascend
-/// after a removal of all entries of the domain, which forgets the last number, unless the wall clock is set
-/// back. The step is random, so that simultaneous refreshes of two processes hardly ever get the same number.
+/// Numbers ascend, and are at least the wall-clock time in units of 2⁻²⁰ milliseconds, until the year 2109.
+/// So numbers also ascend if another process has removed all entries of the domain with the last number,
+/// unless the wall clock is set back. The step is random, so that simultaneous refreshes of two processes
+/// hardly ever get the same number.
 struct DiskRefresh: Sendable {
     /// The number of the last refresh; `nil` without a refresh, or if unknown.
     private(set) var number: UInt64?
+    /// The last number before a removal of all entries of the domain, or zero.
+    private var formerNumber: UInt64 = 0
     /// The wall-clock time of the last refresh with a known time; `nil` without such a refresh.
     private var date: Date?
     /// Entries in memory with a sequence up to this number are from before the last refresh.
@@ -34,7 +37,7 @@ struct DiskRefresh: Sendable {
     ///   - date: The wall-clock time.
     ///   - revision: The sequence number of the refresh; `nil` if the refresh applies to no entry in memory.
     mutating func refreshed(at date: Date, upTo revision: UInt64?) {
-        self.number = Self.number(after: self.number, at: date)
+        self.number = Self.number(after: self.number ?? self.formerNumber, at: date)
         self.date = date
         self.revision = revision ?? self.revision
         self.isSaved = false
@@ -100,12 +103,16 @@ struct DiskRefresh: Sendable {
     }
 
     /// Forgets the refresh after the removal of all entries of the domain on disk.
-    mutating func removed() { self = DiskRefresh(isRead: true) }
+    mutating func removed() {
+        let former = self.number ?? self.formerNumber
+        self = DiskRefresh(isRead: true)
+        self.formerNumber = former
+    }
 
     init(isRead: Bool = false) { self.isRead = isRead }
 
-    private static func number(after number: UInt64?, at date: Date?) -> UInt64 {
-        let start = max(number ?? 0, min(date?.milliseconds ?? 0, 1 << 42) << 20)
+    private static func number(after number: UInt64, at date: Date?) -> UInt64 {
+        let start = max(number, min(date?.milliseconds ?? 0, 1 << 42) << 20)
         return (start &+ .random(in: 1...1 << 20)) & UInt64(Int64.max)
     }
 
