@@ -299,6 +299,29 @@ struct ObservedRefetchTests {
         #expect(fetch.callCount == 4 && number.watcherCount == 0)
     }
 
+    @Test func `SC-03 a stored value begins a new interval`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .value(3)])
+        let policy = self.policy(.init(every: .seconds(30)))
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed(activity: self.activity)
+        let view = Task { await observed.follow() }
+        await self.until { observed.value == 1 && self.clock.sleeperCount == 2 }
+        self.clock.advance(by: .seconds(20))
+        number.store(2)
+        await self.until { observed.value == 2 }
+        await self.settle()
+
+        self.clock.advance(by: .seconds(10))
+        await self.settle()
+        self.clock.advance(by: .seconds(19))
+        await self.settle()
+        #expect(fetch.callCount == 1)
+        self.clock.advance(by: .seconds(1))
+        await self.until { observed.value == 3 }
+        view.cancel()
+        await view.value
+    }
+
     @Test(arguments: [Duration.zero, .seconds(-1), .nanoseconds(1)])
     func `SC-03 an interval is at least one second`(_ interval: Duration) async {
         let fetch = ScriptedFetch<Int>(thereafter: .value(1))

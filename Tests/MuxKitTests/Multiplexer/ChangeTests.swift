@@ -185,6 +185,42 @@ struct ChangeTests {
         #expect(list.cachedValue == [9, 2] && list.cachedEntry?.isStale == true)
     }
 
+    @Test func `SC-08 a commit during the undo of another change is not lost`() async throws {
+        let list = self.list { [1] }
+        _ = try await list.request()
+        let (later, isArmed) = (Locked<MuxRepository.Change?>(nil), Locked(false))
+        let first = list.change { $0.append(2) }
+        let second = list.change {
+            $0.append(3)
+            // The undo of the first change applies this change again.
+            if isArmed.withLock({ $0 }) { later.withLock { $0 }?.commit() }
+        }
+        later.withLock { $0 = second }
+        isArmed.withLock { $0 = true }
+
+        first.undo()
+
+        #expect(list.cachedValue == [1, 3])
+        // Both changes have ended, so the response is kept.
+        #expect(try await list.request() == [1])
+        #expect(list.cachedValue == [1])
+        later.withLock { $0 = nil }
+    }
+
+    @Test func `SC-08 a value that is replaced during a change is below the change`() async throws {
+        let list = self.list { [1] }
+        _ = try await list.request()
+        let isFirst = Locked(true)
+        let change = list.change {
+            $0.append(2)
+            guard isFirst.withLock({ first in first.toggledOff() }), let entry = list.serverEntry else { return }
+            #expect(list.replaceValue(by: [5], ifRevision: entry.revision))
+        }
+        #expect(list.cachedValue == [5, 2])
+        change.undo()
+        #expect(list.cachedValue == [5])
+    }
+
     @Test func `SC-08 ended changes leave nothing, and a stored value below a change is fresh and saved once`()
         async throws
     {

@@ -239,6 +239,22 @@ struct StatesTests {
         #expect(self.world.clock.sleeperCount == 0)
     }
 
+    @Test func `SC-01 failures are recorded only while the key has a consumer`() async throws {
+        let number = Multiplexer<Int>(repository: self.world.repository) { throw FetchFailed() }
+        for _ in 0..<2 {
+            var states = number.states.makeAsyncIterator()
+            #expect(Seen(of: await states.next()) == Seen(nil))
+        }
+        await #expect(throws: FetchFailed.self) { try await number.request() }
+
+        var states = number.states.makeAsyncIterator()
+        #expect(Seen(of: await states.next()) == Seen(nil), "an earlier failure")
+        await #expect(throws: FetchFailed.self) { try await number.reload() }
+        var state = await states.next()
+        while let present = state, present.failure == nil { state = await states.next() }
+        #expect(Seen(of: state) == Seen(nil, hasFailed: true))
+    }
+
     @Test func `SC-01 states end with their multiplexer and do not retain it`() async throws {
         var number: Multiplexer<Int>? = Multiplexer<Int>(repository: self.world.repository) { 1 }
         weak var weakNumber: Multiplexer<Int>?
