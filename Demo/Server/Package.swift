@@ -191,6 +191,7 @@ let package = Package(
                 .product(name: "MuxTesting", package: "MuxKit"),
                 .product(name: "MuxConformance", package: "MuxKit"),
                 .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "NIOCore", package: "swift-nio"),
                 .product(name: "MetricsTestKit", package: "swift-metrics"),
                 .product(name: "InMemoryTracing", package: "swift-distributed-tracing"),
                 .product(name: "ServiceLifecycleTestKit", package: "swift-service-lifecycle"),

@@ -171,6 +171,24 @@ struct ObservedRenewalTests {
         }
     }
 
+    @Test func `SC-02 a failed renewal is not repeated without an event`() async {
+        let fetch = ScriptedFetch<Int>([.value(1), .failure(FetchFailed()), .value(3)])
+        let policy = MuxPolicy(timeToLive: .seconds(60), errorBackoff: .zero, fetchTimeout: .longest)
+        let number = Multiplexer<Int>(policy: policy, repository: self.repository) { try await fetch() }
+        let observed = number.observed()
+        await self.following(observed) {
+            await self.until { observed.value == 1 && self.clock.sleeperCount == 1 }
+            self.clock.advance(by: .seconds(60))
+            await self.until { observed.problem != nil && number.occupancy.tasks == 0 }
+            for _ in 0..<5 {
+                for _ in 0..<200 { await Task.yield() }
+                self.clock.advance(by: .seconds(1))
+            }
+            for _ in 0..<200 { await Task.yield() }
+            #expect(fetch.callCount == 2 && observed.value == 1)
+        }
+    }
+
     @Test func `SC-02 the end of a session is no problem`() async {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.gated(gate)])

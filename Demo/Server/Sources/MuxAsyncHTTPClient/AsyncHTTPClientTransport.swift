@@ -101,10 +101,14 @@ public final class AsyncHTTPClientTransport: HTTPTransport {
         }
     }
 
-    private static let connectFailures = [ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, EADDRNOTAVAIL, ENETDOWN, EHOSTDOWN]
+    /// The codes that only the connection to an IP address can have.
+    ///
+    /// An established connection may end with `EHOSTUNREACH` or `ENETUNREACH`, after the request was sent. The
+    /// failures of the connection to a host name are a `NIOConnectionError`.
+    private static let connectFailures = [ECONNREFUSED, EADDRNOTAVAIL]
 
     /// The class of an error of the client; `nil` for other errors.
-    private static func failure(_ error: any Error) -> HTTPError.TransportFailure? {
+    static func failure(_ error: any Error) -> HTTPError.TransportFailure? {
         switch error {
         case let error as NIOConnectionError:
             return error.dnsAError != nil && error.connectionErrors.isEmpty ? .notResolved(error) : .notConnected(error)
