@@ -38,6 +38,23 @@ struct LoopbackServerTests {
         #expect(server.openConnectionCount == 0)
     }
 
+    @Test(arguments: [
+        ("GET", "\"1\"", 206), ("GET", "W/\"1\"", 200), ("HEAD", "\"1\"", 200),
+    ])
+    func `P-04 a file has ranges for GET only, and no weak tag permits a range`(
+        method: String,
+        tag: String,
+        status: Int
+    ) async throws {
+        let file = LoopbackServer.File(size: 100, etag: tag)
+        let server = LoopbackServer { file.response(to: $0) }
+        var call = HTTPCall(method: method, url: try server.start())
+        call.headers["Range"] = "bytes=5-"
+        call.headers["If-Range"] = tag
+        #expect(try await self.transport.send(call).status == status)
+        await server.stop()
+    }
+
     @Test func `P-04 a stop ends held requests, and a restart serves on the same port`() async throws {
         let gate = Gate<Void>()
         let server = LoopbackServer { _ in

@@ -94,8 +94,8 @@ enum Backing<Slots: SlotStorage>: Sendable {
 struct LookUp<Value: Sendable>: Sendable {
     /// Whether the flight has ended.
     @usableFromInline let isOver: Bool
-    /// The slot with the found entry, retained here because the table may have had no room; an empty slot
-    /// after a failed read of the disk.
+    /// The slot with the found entry, retained here because the table may have had no room; an empty slot if
+    /// the disk may have an entry that was not read or not used.
     @usableFromInline let loaded: FormerSlot<Value>?
     /// The right to fetch for all machines; `nil` to fetch for this machine only.
     @usableFromInline let claim: FetchClaim?
@@ -116,7 +116,7 @@ struct LookUp<Value: Sendable>: Sendable {
 @usableFromInline
 final class FormerSlot<Value: Sendable>: Sendable {
     @usableFromInline let slot: Slot<Value>
-    /// Whether a read of the disk failed, so the disk may have an entry.
+    /// Whether a read of the disk failed, or the read entry was not used, so the disk may have an entry.
     @usableFromInline let isUnread: Bool
 
     @inlinable

@@ -78,6 +78,11 @@ public struct CriticalError: Error {
     public init(_ underlying: any Error) { self.underlying = underlying }
 }
 
+extension CriticalError: RetryableError {
+    /// Permanent.
+    public var retryAdvice: RetryAdvice { .permanent }
+}
+
 extension CriticalError: LocalizedError, CustomStringConvertible, CustomReflectable {
     /// A text for users and logs.
     public var errorDescription: String? { self.description }

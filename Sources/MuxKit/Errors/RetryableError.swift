@@ -75,6 +75,12 @@ public struct RetryAdvice: Sendable, Hashable {
     /// The advice of an error, regardless of wrapped errors; `nil` if the type of the error gives no advice.
     package static func decision(of error: any Error) -> RetryAdvice? {
         if let error = error as? any RetryableError { return error.retryAdvice }
+        // A stale value may replace the error; its cause decides about another attempt.
+        if let error = error as? SilenceableError,
+            let advice = error.underlying.firstDecision({ ($0 as? any RetryableError)?.retryAdvice })
+        {
+            return advice
+        }
         if error is CancellationError || error is DecodingError || error is EncodingError || error.isRefusal {
             return .permanent
         }

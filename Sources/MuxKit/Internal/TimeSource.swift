@@ -152,7 +152,7 @@ extension Date {
     /// The milliseconds since 1970, from 0 to 2⁵³.
     var milliseconds: UInt64 {
         let milliseconds = self.timeIntervalSince1970 * 1_000
-        return milliseconds > 0 ? UInt64(min(milliseconds, Double(1 << 53))) : 0
+        return milliseconds > 0 ? UInt64(min(milliseconds, 0x1p53)) : 0
     }
 }
 

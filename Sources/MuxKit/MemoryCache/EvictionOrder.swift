@@ -259,7 +259,7 @@ package struct EvictionOrder: Sendable {
     }
 
     /// The estimated maximum number of elements in the small and the main queue.
-    private var places: Int { max(1, Int(min(self.room / self.meanWeight, 1e15))) }
+    private var places: Int { max(1, Int(min(self.room / self.meanWeight, Double(Int32.max)))) }
 
     /// The maximum size of the small queue, at least the given weight of one element.
     private func smallRoom(for weight: Double) -> Double { max(weight, self.steering.share * self.room) }

@@ -52,7 +52,7 @@ package final class LeaseHolder: Sendable {
     /// Waits for the lease, and keeps the lease until the matching ``release(_:)``.
     ///
     /// Unlike with ``run(_:)``, the caller can give the lease back before a long suspension. If this object
-    /// already has the lease for another use, the call does not take the lease again.
+    /// already has the lease for another use, the call only extends the lease, after a third of the term.
     ///
     /// - Parameter spawn: Starts the task that extends the lease.
     /// - Returns: The use.
@@ -60,12 +60,20 @@ package final class LeaseHolder: Sendable {
     package func acquire(_ spawn: TaskLauncher) async throws -> Use {
         self.state.withLock { $0.uses += 1 }
         do {
+            // Uses that are shorter than the pause of their extension would not extend the lease.
+            if self.isExtensionDue { _ = try? await self.take() }
             if self.tenure == nil { try await self.mapLeaseErrors { try await self.waitAndTakeLease() } }
         } catch {
             await self.endUse()
             throw error
         }
         return spawn(name: "mux.lease") { await self.keepExtending() }
+    }
+
+    /// Whether this owner has the lease, and a third of the term has passed.
+    private var isExtensionDue: Bool {
+        let now = self.time.now
+        return self.state.withLock { $0.end > now && $0.end <= now.advanced(by: self.length(of: $0.term) / 3 * 2) }
     }
 
     /// Ends a use; the lease is given back after the last use.

@@ -65,6 +65,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             return Upper.UpdateOutcome(.updatedDependency(grant))
         }
         return try await self.coordination.runUnderLease(risking: nil) {
+            await self.endSessionIfEnded()
             if let grant = try await self.coordination.loadGrantBeforeSignIn(insteadOf: refused) {
                 return Upper.UpdateOutcome(.updatedDependency(grant))
             }
@@ -103,7 +104,7 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Whether a session exists; see ``OAuthDependentRunner/status``.
     func status(of upper: Upper) async -> OAuthStatus {
         // A sign-out by a process that does not use the token store is recorded only in the repository.
-        if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
+        await self.endSessionIfEnded()
         while true {
             let (sessionID, refusedEpoch) = self.sessionState.withLock { ($0.sessionID, $0.refusedEpoch) }
             let held = upper.held
@@ -111,6 +112,13 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
             let status = await self.storage.status(of: held?.value, isRefused: isRefused, in: sessionID)
             if let status { return status }
         }
+    }
+
+    /// Ends the session in this process if another process has ended the session.
+    ///
+    /// No effect if the repository cannot be read now.
+    private func endSessionIfEnded() async {
+        if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
     }
 
     // MARK: - Tokens from outside the runner
@@ -127,6 +135,8 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         upper: Upper,
         lower: Lower
     ) async throws {
+        // Tokens of an ended session would be removed by the next process.
+        await self.endSessionIfEnded()
         let refusedEpoch = self.sessionState.withLock { $0.refusedEpoch }
         if let present = upper.held, present.epoch != refusedEpoch,
             self.storage.tokens.areSame(present.value.refresh, refresh)

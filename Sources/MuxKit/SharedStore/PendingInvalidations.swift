@@ -1,8 +1,8 @@
 /// The invalidations that a shared store has not confirmed yet: a pure state machine.
 ///
-/// If the number of invalidations exceeds ``limit`` during an outage, invalidations of domains replace the
-/// invalidations of entries, beginning with the domain with the most entries. If the number still exceeds the
-/// limit, an invalidation of everything replaces all invalidations.
+/// If the number of invalidations exceeds ``limit`` during an outage, or while scopes are refused,
+/// invalidations of domains replace the invalidations of entries, beginning with the domain with the most
+/// entries. If the number still exceeds the limit, an invalidation of everything replaces all invalidations.
 package struct PendingInvalidations: Sendable {
     /// A pending scope, with the number of its last addition or refusal.
     package struct Request: Sendable {
@@ -10,7 +10,7 @@ package struct PendingInvalidations: Sendable {
         fileprivate let number: UInt64
     }
 
-    /// The maximum number of pending invalidations during an outage.
+    /// The maximum number of pending invalidations during an outage, or while scopes are refused.
     package static let limit = 100_000
 
     /// The maximum number of scopes in a call of the store.
@@ -28,6 +28,9 @@ package struct PendingInvalidations: Sendable {
 
     package var count: Int { self.numbers.count }
 
+    /// Whether the store has refused a pending scope.
+    package var hasRefused: Bool { !self.refused.isEmpty }
+
     /// Whether any of the scopes is pending.
     package func contains(_ scopes: [MuxShared.Scope]) -> Bool {
         !self.numbers.isEmpty && scopes.contains { self.numbers[$0] != nil }
@@ -41,16 +44,18 @@ package struct PendingInvalidations: Sendable {
     /// Adds scopes.
     ///
     /// A scope that is being sent gets a new number, so the confirmation of the batch leaves the scope
-    /// pending. At the limit during an outage, a pending scope that contains a new scope stands for the new
+    /// pending. At the limit, a pending scope that contains a new scope stands for the new
     /// scope.
     package mutating func add(_ scopes: [MuxShared.Scope], isOutage: Bool) {
         self.lastNumber += 1
+        // Refused scopes stay pending, as all scopes do during an outage.
+        let isLimited = isOutage || self.hasRefused
         for scope in scopes {
-            let isFull = isOutage && self.numbers.count >= Self.limit && self.numbers[scope] == nil
+            let isFull = isLimited && self.numbers.count >= Self.limit && self.numbers[scope] == nil
             let scope = isFull ? self.pendingScope(around: scope) ?? scope : scope
             self.numbers[scope] = self.lastNumber
             self.refused.remove(scope)
-            if isOutage, self.numbers.count > Self.limit { self.fold() }
+            if isLimited, self.numbers.count > Self.limit { self.fold() }
         }
     }
 

@@ -432,11 +432,15 @@ package final class SharedStoreClient: Sendable {
     /// Starts a task, unless the task runs, to send the pending invalidations until the store has confirmed
     /// all.
     func sendInvalidationsLater() {
-        let begins = self.state.withLock { state in
+        let (begins, hasRefused) = self.state.withLock { state in
             defer { state.isResending = true }
-            return !state.isResending
+            return (!state.isResending, state.pending.hasRefused)
         }
-        guard begins else { return }
+        guard begins else {
+            // The task may wait before it repeats a refused invalidation: the others must not wait.
+            if hasRefused { self.background("mux.invalidate") { [weak self] in try? await self?.sendPending() } }
+            return
+        }
         let loop = self.patientLoop(for: nil)
         self.background("mux.invalidate") { [weak self] in
             try? await loop.runPlainly { _ in

@@ -389,7 +389,7 @@ package final class FlightEngine<Key: Hashable & Sendable, Output: Sendable, Sta
                 return
             case .answerAndFly(let output):
                 answer = Answer(.success(.output(output)))
-                if engineState.withMachine(of: key, { $0.startFlight(ticket) }) {
+                if engineState.withMachine(of: key, { $0.startOrKeepFlight(ticket) }) {
                     launch = engineState.registerFlight(ticket, of: key, priority, until: deadline)
                 }
                 return

@@ -90,8 +90,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     private mutating func joinCurrent(_ others: WaiterQueue, mustFinish: Bool) -> Bool {
         guard self.currentFlight != nil else { return false }
         self.current?.waiters.merge(others)
-        if mustFinish { self.current?.mustFinish = true }
-        if case .lingering = self.current?.phase { self.current?.phase = .wanted }
+        self.endCurrentLinger(mustFinish: mustFinish)
         return true
     }
 
@@ -140,6 +139,16 @@ package struct FlightStateMachine: Sendable, Hashable {
         return true
     }
 
+    /// Starts a flight without callers, or makes the current flight finish, for a caller with a stale value.
+    ///
+    /// - Returns: Whether to start the flight `id`.
+    @usableFromInline
+    package mutating func startOrKeepFlight(_ id: FlightID) -> Bool {
+        guard !self.startFlight(id) else { return true }
+        self.endCurrentLinger(mustFinish: true)
+        return false
+    }
+
     /// For a cancelled caller: makes the current flight, or a new flight, finish without this caller.
     ///
     /// - Returns: Whether to start a new flight, whose identifier is the caller's ticket.
@@ -156,7 +165,7 @@ package struct FlightStateMachine: Sendable, Hashable {
     ///   - id: The flight.
     ///   - tickets: The callers to answer.
     ///   - isOver: `true` to end the flight, unless other callers wait or the flight must finish; `false` to
-    ///     make the flight finish even without callers.
+    ///     make the flight finish even without callers, if a caller is answered.
     ///   - isRenewed: Whether `isOver` also ends a flight that must finish.
     /// - Returns: The removed callers, and whether the flight has ended.
     @usableFromInline
@@ -172,12 +181,18 @@ package struct FlightStateMachine: Sendable, Hashable {
             self.current = nil
             return (waiters, true)
         }
-        if !isOver {
-            flight.mustFinish = true
-            if case .lingering = flight.phase { flight.phase = .wanted }
-        }
         self.current = flight
+        // Without an answered caller, no caller depends on the end of the flight.
+        if !isOver, !waiters.isEmpty { self.endCurrentLinger(mustFinish: true) }
         return (waiters, false)
+    }
+
+    /// Ends the linger of the current flight; with `mustFinish`, the flight also finishes without callers.
+    ///
+    /// If the flight is cancelled and must finish, another flight follows.
+    private mutating func endCurrentLinger(mustFinish: Bool) {
+        if mustFinish { self.current?.mustFinish = true }
+        if case .lingering = self.current?.phase { self.current?.phase = .wanted }
     }
 
     // MARK: - Leaving

@@ -94,9 +94,12 @@ extension LoopbackServer {
             let state = self.state.withLock { $0 }
             var range = 0..<state.size
             var status = 200
-            let isCurrent = request.header("If-Range").map { $0 == state.etag } ?? true
+            // A weak tag never matches, and only GET has ranges (RFC 9110, sections 13.1.5 and 14.2).
+            let isCurrent = request.header("If-Range").map { $0 == state.etag && !$0.hasPrefix("W/") } ?? true
             if case .ignoreRange? = fault {
-            } else if isCurrent, let asked = Self.range(request.header("Range"), of: state.size) {
+            } else if isCurrent, request.method == "GET",
+                let asked = Self.range(request.header("Range"), of: state.size)
+            {
                 guard let satisfied = asked else {
                     return Response(status: 416, headers: ["Content-Range": "bytes */\(state.size)"])
                 }

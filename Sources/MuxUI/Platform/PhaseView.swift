@@ -31,7 +31,9 @@ public struct PhaseView<Value: Sendable, Content: View>: View {
     }
 
     /// The view of the phase.
-    public var body: some View { self.phase.task { await self.observed.follow() } }
+    public var body: some View {
+        self.phase.task(id: ObjectIdentifier(self.observed)) { await self.observed.follow() }
+    }
 
     @ViewBuilder private var phase: some View {
         switch self.observed.phase {

@@ -12,6 +12,21 @@ struct DependentRunnerTests {
         deinit { self.whenReleased() }
     }
 
+    @Test func `C06 a critical error of an update is not retried`() async throws {
+        struct Closed: Error {}
+        let count = Locked(0)
+        let runner = DependentRunner<Int>(policy: .init(retry: .immediate(maxAttempts: 3))) { _ in
+            let number = count.withLock { count in
+                count += 1
+                return count
+            }
+            guard number > 1 else { throw CriticalError(Closed()) }
+            return .updatedDependency(number)
+        }
+        let error = await #expect(throws: RunnerError.self) { try await runner.run { $0 } }
+        #expect(error?.code == .critical && count.withLock { $0 } == 1)
+    }
+
     @Test func `CO-17 the deinit of a replaced value may call its runner`() {
         let ends = Locked<[Bool]>([])
         let runner = DependentRunner<Connection>()

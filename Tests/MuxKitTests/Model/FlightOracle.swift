@@ -80,7 +80,8 @@ struct FlightOracle: Hashable, Sendable {
     }
 
     mutating func answerWaitersEarly(_ id: FlightID) -> Few<FlightWaiter> {
-        guard let index = self.joinable, self.works[index].id == id else { return [] }
+        guard let index = self.joinable, self.works[index].id == id, self.waits.contains(where: { $0.work == id })
+        else { return [] }
         self.works[index].mustFinish = true
         self.works[index].lingersSince = nil
         return self.dismissWaiters(of: id)

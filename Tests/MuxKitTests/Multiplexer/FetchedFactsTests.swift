@@ -123,15 +123,16 @@ struct FetchedFactsTests {
         #expect(try await self.world.store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test(arguments: [false, true])
-    func `N01 a value with isKept false removes the previous value that could not be read`(isRefreshed: Bool)
-        async throws
-    {
+    @Test(arguments: [(false, true), (true, true), (true, false)])
+    func `N01 a value with isKept false removes the previous value that could not be read`(
+        isRefreshed: Bool,
+        fails: Bool
+    ) async throws {
         let store = UnreliableStore()
         let first = Multiplexer<Int>(cacheKey: "Number", repository: MuxRepository(store: store)) { 1 }
         _ = try await first.request()
         await first.save()
-        store.failsLoads.withLock { $0 = true }
+        store.failsLoads.withLock { $0 = fails }
         let number = Multiplexer<Int>(cacheKey: "Number", repository: MuxRepository(store: store)) { _ in
             Fetched(2, isKept: false)
         }
@@ -147,12 +148,13 @@ struct FetchedFactsTests {
         #expect(try await store.load(.init(domain: "Number")) == nil)
     }
 
-    @Test func `N01 a refresh of a map during a failed read leaves no value that must not be kept`() async throws {
+    @Test(arguments: [true, false])
+    func `N01 a refresh of a map during a read leaves no value that must not be kept`(fails: Bool) async throws {
         let store = UnreliableStore()
         let first = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: MuxRepository(store: store)) { $0 }
         _ = try await first.request(key: 1)
         await first.save()
-        store.failsLoads.withLock { $0 = true }
+        store.failsLoads.withLock { $0 = fails }
         let map = MultiplexerMap<Int, Int>(cacheKey: "Numbers", repository: MuxRepository(store: store)) { _, _ in
             Fetched(2, isKept: false)
         }

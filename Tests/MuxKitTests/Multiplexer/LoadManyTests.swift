@@ -137,6 +137,25 @@ struct LoadManyTests {
         #expect(map.statistics.fetches == 0)
     }
 
+    @Test func `PF-03 a flight that is abandoned during the read of stale entries does not fetch`() async throws {
+        let policy = MuxPolicy(
+            timeToLive: .seconds(60),
+            whenAbandoned: .cancel(linger: .zero),
+            maximumCount: nil
+        )
+        let (world, map) = try await self.relaunched(saving: 0..<10, policy)
+        world.clock.advance(by: .seconds(120))
+        let gate = Gate<Void>()
+        self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+        let caller = Task { try await map.request(keys: 0..<10) }
+        await gate.waitForCall(1)
+        caller.cancel()
+        _ = await caller.result
+        gate.openForGood(returning: ())
+        await map.expectAtRest()
+        #expect(map.statistics.fetches == 0)
+    }
+
     @Test func `PF-03 a key that needs no disk read does not wait for the disk`() async throws {
         let (world, map) = try await self.relaunched(saving: 0..<10)
         map.store(5, key: 100)

@@ -34,6 +34,30 @@ struct RevalidationTests {
         }
     }
 
+    @Test func `MX-05 a renewal that a cancelled caller began continues for a caller with a stale value`() async throws
+    {
+        let world = World()
+        let gate = Gate<Int>()
+        let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])
+        let policy = MuxPolicy(timeToLive: .seconds(60), staleWhileRevalidate: .seconds(600), fetchTimeout: .longest)
+        let number = Multiplexer<Int>(policy: policy, repository: world.repository) { try await fetch() }
+        _ = try await number.request()
+        world.clock.advance(by: .seconds(61))
+        let first = Task { try await number.request(.maxAge(.zero)) }
+        await gate.waitForCall(1)
+        first.cancel()
+        _ = await first.result
+
+        #expect(try await number.requestEntry().staleReason == .revalidating)
+        await world.clock.waitForSleepers(1)
+        world.clock.advance(by: .seconds(2))
+        for _ in 0..<200 { await Task.yield() }
+        #expect(gate.heldCount == 1)
+        gate.openForGood(returning: 2)
+        await number.expectAtRest()
+        #expect(number.cachedValue == 2)
+    }
+
     @Test func `N02 an unchanged value gets a new lifetime and keeps its identity`() async throws {
         let server = Server()
         let numbers = self.multiplexer(server)

@@ -420,6 +420,25 @@ struct LeaseTests {
         try await work.value
     }
 
+    @Test func `OB-07 short uses one after another extend the lease`() async throws {
+        let clock = VirtualClock()
+        let scratch = Scratch()
+        let lease = CountedLease(base: Self.lease(scratch, clock))
+        let holder = LeaseHolder(lease, owner: "alice", duration: .seconds(30), time: TimeSource(clock))
+        var use = try await holder.acquire(TaskLauncher())
+        let tenure = holder.tenure
+        for round in 1...8 {
+            clock.advance(by: .seconds(8))
+            let next = try await holder.acquire(TaskLauncher())
+            await holder.release(use)
+            use = next
+            #expect(tenure != nil && holder.tenure == tenure, "round \(round)")
+        }
+        #expect(lease.takes.withLock { $0 } <= 8)
+        #expect(try await Self.lease(scratch, clock).take(as: "bob", for: .seconds(1)).owner == "alice")
+        await holder.release(use)
+    }
+
     /// Each term is of the owner, with the current generation.
     private struct StolenLease: MuxLease {
         let generation = Locked<UInt64>(1)

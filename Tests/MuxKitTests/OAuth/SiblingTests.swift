@@ -77,6 +77,39 @@ struct SiblingTests {
         return (first, Sibling(self, caches: sharingCaches ? caches : MemoryStore()))
     }
 
+    @Test func `D05 tokens that are set after another process's sign-out survive a relaunch`() async throws {
+        for signsInAgain in [false, true] {
+            let caches = MemoryStore()
+            let (app, widget) = (Sibling(self, caches: caches), Sibling(self, caches: caches))
+            #expect(try await app.call(self.server) == "alice")
+            #expect(try await widget.call(self.server) == "alice")
+            await app.runner.signOut()
+            if signsInAgain { _ = try await app.call(self.server) }
+
+            try await widget.runner.set(refresh: self.server.signIn(user: "bob", password: "b").refresh)
+            #expect(try await widget.call(self.server) == "bob")
+            let later = Sibling(self, caches: caches)
+            #expect(try await later.call(self.server) == "bob")
+            #expect(later.signIns.withLock { $0 } == 0)
+            await app.runner.signOut()
+            await widget.runner.signOut()
+        }
+    }
+
+    @Test func `D05 a sign-in after another process's sign-out survives a relaunch`() async throws {
+        let caches = MemoryStore()
+        let (app, widget) = (Sibling(self, caches: caches), Sibling(self, caches: caches))
+        _ = await widget.runner.status
+        #expect(try await app.call(self.server) == "alice")
+        await app.runner.signOut()
+
+        // The first call may report the sign-out.
+        if (try? await widget.call(self.server)) == nil { _ = try await widget.call(self.server) }
+        let later = Sibling(self, caches: caches)
+        #expect(try await later.call(self.server) == "alice")
+        #expect(later.signIns.withLock { $0 } == 0)
+    }
+
     @Test func `L01 a sibling's newer tokens are adopted without a request`() async throws {
         let (app, widget) = self.siblings()
         #expect(try await app.call(self.server) == "alice")

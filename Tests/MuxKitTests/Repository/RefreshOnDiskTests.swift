@@ -246,10 +246,11 @@ struct RefreshOnDiskTests {
         for key in ["b", "after"] { #expect(try await again.request(key: key) == 2) }
     }
 
-    @Test(arguments: [Duration.zero, .seconds(-10)])
-    func `DS-01 a refresh after a clear affects values of a process that knows an earlier refresh`(step: Duration)
-        async throws
-    {
+    @Test(arguments: [(Duration.zero, false), (.seconds(-10), false), (.zero, true)])
+    func `DS-01 a refresh after a clear affects values of a process that knows an earlier refresh`(
+        step: Duration,
+        isRelaunched: Bool
+    ) async throws {
         for round in 0..<20 {
             let store = MemoryStore()
             let world = try await self.saved(store)
@@ -262,10 +263,12 @@ struct RefreshOnDiskTests {
             #expect(await map.clear().isComplete)
             for clock in [world.clock, other.clock] { clock.advance(by: .seconds(2)) }
             world.wallShift.withLock { $0 += step }
+            let next = isRelaunched ? world.relaunched(after: .zero) : world
+            let nextMap = isRelaunched ? Map(cacheKey: "Map", repository: next.repository) { _ in 2 } : map
 
-            map.refresh()
-            #expect(try await map.request(key: "b") == 2)
-            #expect(await world.repository.saveAll().isComplete)
+            nextMap.refresh()
+            #expect(try await nextMap.request(key: "b") == 2)
+            #expect(await next.repository.saveAll().isComplete)
 
             #expect(try await otherMap.request(key: "b") == 2, "round \(round): fetched after the refresh")
         }

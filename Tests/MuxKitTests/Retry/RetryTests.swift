@@ -152,6 +152,22 @@ struct RetryTests {
         #expect(runs.withLock { $0 } == 2)
     }
 
+    @Test func `E06 the advice of an error that a stale value may replace decides about a retry`() async {
+        struct Advised: RetryableError { var retryAdvice: RetryAdvice }
+        for (advice, attempts) in [
+            (RetryAdvice(isTransient: true, isRepeatable: false), 1), (.permanent, 1), (.transient, 3),
+        ] {
+            let count = Locked(0)
+            await #expect(throws: (any Error).self) {
+                try await retry(.immediate(maxAttempts: 3)) {
+                    count.withLock { $0 += 1 }
+                    throw SilenceableError(Advised(retryAdvice: advice))
+                }
+            }
+            #expect(count.withLock { $0 } == attempts, "\(advice)")
+        }
+    }
+
     @Test func `E06 a cancellation is never retried, even if a classifier permits a retry`() async {
         let runs = Locked(0)
 

@@ -331,6 +331,55 @@ struct SharedStoreFaultTests {
         }
     }
 
+    @Test func `FT-02 an invalidation does not wait for the repetition of a refused invalidation`() async throws {
+        try await SeededExecutor.explore(5) { schedule in
+            let machine = Machine(schedule, MemorySharedStore(clock: schedule.clock))
+            machine.store.faults.withLock { $0.refused = ["of 7"] }
+            _ = await machine.repository.clear(tags: ["of 7"])
+            try await schedule.clock.sleep(for: .seconds(60))
+            _ = try await machine.values.request(key: "a")
+            machine.values.refresh(key: "a")
+            try await schedule.clock.sleep(for: .seconds(1))
+            let name = MuxStoreKey(domain: "Values", key: "a")
+            try expect(machine.invalidations.joined().contains(.entry(name)), "\(machine.invalidations)")
+        }
+    }
+
+    @Test func `FT-02 the number of refused invalidations has a limit`() {
+        let limit = PendingInvalidations.limit
+        var pending = PendingInvalidations()
+        pending.add([.tag("refused")], isOutage: false)
+        for request in pending.batches().joined() { _ = pending.refused(request) }
+        #expect(pending.hasRefused)
+        for number in 0..<limit + 50_000 {
+            pending.add([.entry(MuxStoreKey(domain: "Values", key: "\(number)"))], isOutage: false)
+        }
+        #expect(pending.count <= limit && pending.contains([.domain("Values"), .everything]))
+    }
+
+    @Test func `FL-04 a value that must not be kept removes the shared value, also without a claim`() async throws {
+        try await SeededExecutor.explore(10) { schedule in
+            let machine = Machine(schedule, MemorySharedStore(clock: schedule.clock))
+            let (isKept, count) = (Locked(true), Locked(0))
+            let map = MultiplexerMap<String, Int>(cacheKey: "Passing", repository: machine.repository) { _, _ in
+                let number = count.withLock { count in
+                    count += 1
+                    return count
+                }
+                return Fetched(number, isKept: isKept.withLock { $0 })
+            }
+            try expect(try await map.request(key: "a") == 1)
+            machine.store.faults.withLock { $0.refused = ["a"] }
+            isKept.withLock { $0 = false }
+            try expect(try await map.request(key: "a", .reload) == 2)
+            machine.store.faults.withLock { $0.refused = [] }
+            isKept.withLock { $0 = true }
+            try await schedule.clock.sleep(for: .seconds(61))
+            let value = try await map.request(key: "a")
+            try expect(value == 3, "\(value)")
+        }
+    }
+
     @Test func `FT-02 a store that refuses all invalidations is not called for each invalidation`() async throws {
         try await SeededExecutor.explore(2) { schedule in
             let store = MemorySharedStore(clock: schedule.clock)

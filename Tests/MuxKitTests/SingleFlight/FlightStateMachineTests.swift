@@ -177,6 +177,28 @@ struct FlightStateMachineTests {
         #expect(machine.endFlight(1, failed: false, next: 3) == .commit([]))
     }
 
+    @Test func `Q-01 an early answer to no caller does not keep an abandoned flight`() {
+        var machine = Machine()
+        _ = machine.addWaiter(1)
+        #expect(machine.removeWaiter(1, abandonment: .linger) == .resumeAndLinger(1, 1))
+        _ = machine.answerWaitersEarly(1, [], isOver: false)
+        let cancelled = machine.endLinger(since: 1)
+        #expect(cancelled == 1)
+    }
+
+    @Test func `Q-01 a caller with a stale value keeps an abandoned flight`() {
+        for isCancelled in [false, true] {
+            var machine = Machine()
+            _ = machine.addWaiter(1)
+            _ = machine.removeWaiter(1, abandonment: isCancelled ? .cancel : .linger)
+            let starts = machine.startOrKeepFlight(2)
+            let cancelled = machine.endLinger(since: 1)
+            #expect(!starts && cancelled == nil)
+            let action = machine.endFlight(1, failed: isCancelled, next: 3)
+            #expect(isCancelled ? action == .restart(3) : action == .commit([]), "\(action)")
+        }
+    }
+
     @Test func `Q-01 a flight ends early if its early result serves all its callers`() {
         var machine = Machine()
         _ = machine.addWaiter(1)

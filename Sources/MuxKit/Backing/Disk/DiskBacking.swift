@@ -66,7 +66,11 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
         _ found: LoadedEntry<Value>,
         _ stateBefore: StateBeforeRead
     ) -> LookUp<Value> {
-        self.memory.resumeCallers(of: key, flight, source: .disk) { self.adopt(found, of: key, stateBefore, in: &$0) }
+        let look = self.memory.resumeCallers(of: key, flight, source: .disk) {
+            self.adopt(found, of: key, stateBefore, in: &$0)
+        }
+        // An entry that was not adopted, such as after a refresh during the read, is still on disk.
+        return look.isOver || look.loaded != nil ? look : LookUp(loaded: FormerSlot(Slot(), isUnread: true))
     }
 
     /// Reads the entry of `key` from disk, without changing the entry in memory.

@@ -23,12 +23,16 @@ extension SharedStoreBacking {
             return await self.put(entry, key, claim.ticket, since: began, within: claim.budget)
         }
         claim.giveUp()
-        // The store still has the previous entry, which no later request may get: the entry is invalidated.
-        if claim.replaces {
-            self.client.addInvalidations(of: [.entry(claim.ticket.name.key)])
-            self.client.sendInvalidationsLater()
-        }
+        if claim.replaces { self.invalidateFormerEntry(of: key) }
         return .notShared
+    }
+
+    /// Invalidates the entry in the store after a response that the store must not have: no later request may
+    /// get the former entry.
+    @usableFromInline
+    func invalidateFormerEntry(of key: Key) {
+        self.client.addInvalidations(of: [.entry(self.persistence.name(of: key))])
+        self.client.sendInvalidationsLater()
     }
 
     /// Puts an entry; after the loss of the claim, loads a newer entry.
