@@ -27,11 +27,11 @@ struct ConditionalFetch: Sendable {
             conditional[validator.condition.name] = validator.condition.value
             let (response, delay) = try await self.response(to: request, conditional)
             guard response.status == .notModified else { return try self.fetched(request, fields, response, delay) }
-            if validator.isMet(by: response.headers) {
+            if !response.isRedirected, validator.isMet(by: response.headers) {
                 return self.renewed(before, variant, request, fields, response, delay)
             }
-            // RFC 9111, section 4.3.4: the 304 is for another version, so the value is fetched without a
-            // condition.
+            // RFC 9111, section 4.3.4: the 304 is for another version or another resource, so the value is
+            // fetched without a condition.
         }
         let (response, delay) = try await self.response(to: request, headers)
         return try self.fetched(request, fields, response, delay)
@@ -101,7 +101,13 @@ struct ConditionalFetch: Sendable {
         guard request.successStatuses.contains(response.status) else {
             throw HTTPError.status(request.mapper.failure(of: response))
         }
-        let freshness = self.freshness(request, response, delay)
+        var freshness = self.freshness(request, response, delay)
+        if response.isRedirected {
+            // The rules are for the target of this redirection; the next redirection may lead elsewhere.
+            freshness.timeToLive = .zero
+            freshness.validator = nil
+            freshness.staleWhileRevalidate = freshness.staleWhileRevalidate.map { _ in Duration.zero }
+        }
         let timeToLive = self.timeToLive(freshness, areMany ? nil : freshness.validator)
         // RFC 9110, section 13.1.2: a server would refuse a conditional POST, rather than respond with a 304.
         // The validator of a response with many values identifies no single value.

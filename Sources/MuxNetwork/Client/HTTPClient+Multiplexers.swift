@@ -17,6 +17,7 @@ extension HTTPClient {
     ///   `policy` determines the lifetime.
     /// - A stale value with an `ETag` or a `Last-Modified` is validated with the server. A 304 renews the
     ///   value without decoding.
+    /// - A value from the target of a redirection is stale at once, and is never validated.
     /// - A request of this client with an unsafe method, such as POST, to the same URL makes the value stale,
     ///   if the status is from 200 to 399, or if the request fails without a response.
     /// - The response to a POST request, such as a GraphQL query or a search, is cached for the lifetime of

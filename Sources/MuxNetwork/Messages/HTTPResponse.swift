@@ -61,7 +61,12 @@ public struct HTTPResponse: Sendable, Hashable {
     /// URL, not the method: then any redirection of an unsafe request to another resource counts as a change.
     var isOfLaterRequest: Bool {
         if let hasOtherMethod = self.hasOtherMethod.value { return hasOtherMethod }
-        guard let url, !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) else { return false }
+        return !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) && self.isRedirected
+    }
+
+    /// Whether a redirection led to another resource than the resource of ``request``.
+    var isRedirected: Bool {
+        guard let url else { return false }
         return HTTPResourceName(url) != HTTPResourceName(self.request.url)
     }
 

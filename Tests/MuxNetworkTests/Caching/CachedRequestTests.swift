@@ -257,6 +257,59 @@ struct CachedRequestTests {
         await #expect { try await self.number().request() } throws: { ($0 as? HTTPError)?.status == .notModified }
     }
 
+    /// A transport that redirects `/numbers/a` to the path `target`, unless `nil`.
+    ///
+    /// All responses have the same entity tag. The version is the last digit of the target, and 0 without a
+    /// redirection.
+    private func redirecting(_ status: Int, _ lifetime: Int, _ target: Locked<String?>) -> ExchangeTransport {
+        ExchangeTransport(clock: self.world.clock) { call, sink in
+            let path = call.url.path()
+            if path == "/numbers/a", let target = target.withLock(\.self) {
+                try await sink.receive(head: HTTPReply(status: status, headers: ["Location": target]))
+                return [:]
+            }
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=\(lifetime)", "ETag": "\"1\""]
+            guard call.headers["If-None-Match"] == nil else {
+                try await sink.receive(head: HTTPReply(status: 304, headers: headers))
+                return [:]
+            }
+            let version = path == "/numbers/a" ? 0 : Int(path.suffix(1)) ?? -1
+            try await sink.receive(head: HTTPReply(status: 200, headers: headers))
+            try await sink.receive(Data("{\"version\":\(version)}".utf8))
+            return [:]
+        }
+    }
+
+    @Test(arguments: [301, 302, 303, 307, 308])
+    func `N01 the target of a redirection determines neither the lifetime nor the validator`(status: Int)
+        async throws
+    {
+        let target = Locked<String?>("/versions/1")
+        let number = self.world.client(self.redirecting(status, 1_000, target)).multiplexer(
+            cacheKey: "Number",
+            repository: self.world.repository,
+            GetNumber()
+        )
+        #expect(try await number.request().version == 1)
+
+        target.withLock { $0 = "/versions/2" }
+        #expect(try await number.request().version == 2)
+    }
+
+    @Test func `N02 a 304 of the target of a redirection does not validate the value`() async throws {
+        let target = Locked<String?>(nil)
+        let number = self.world.client(self.redirecting(302, 10, target)).multiplexer(
+            cacheKey: "Number",
+            repository: self.world.repository,
+            GetNumber()
+        )
+        #expect(try await number.request().version == 0)
+        self.world.clock.advance(by: .seconds(11))
+
+        target.withLock { $0 = "/versions/2" }
+        #expect(try await number.request().version == 2)
+    }
+
     @Test func `N02 Last-Modified is the validator of a response without an entity tag`() async throws {
         let asked = Locked<[String?]>([])
         let transport = ClosureTransport { call in
