@@ -96,8 +96,9 @@ extension ResponseCache {
         if change.isStored || former == nil {
             await self.removeFiles(of: change.gone, except: change.isStored ? response : nil)
         }
-        // The next process must not find the replaced response on disk.
-        if change.isStored, response.body == .none { await self.save(request.resource) }
+        // The next process must not find the replaced response, or a response without its mark for
+        // validation, on disk.
+        if !change.isStored || response.body == .none { await self.save(request.resource) }
         return change.isStored
     }
 
@@ -201,8 +202,10 @@ extension ResponseCache {
                 return true
             } ?? false
         }
+        // The next process must not find the responses without the mark on disk.
+        guard !isMarked else { return await self.save(resource) }
         // The stored responses are not in memory: they are only on disk, or cannot be read now.
-        guard !isMarked, self.settings.cacheKey != nil else { return }
+        guard self.settings.cacheKey != nil else { return }
         await self.responses.clear(key: resource)
         await self.removeFiles(of: known)
     }

@@ -97,6 +97,40 @@ struct NewerResponseTests {
         #expect(try folder.files().isEmpty)
     }
 
+    /// Sends two calls, and ends the process without a save after the second response.
+    ///
+    /// - Returns: The next response in the next process, and the number of its requests to the server.
+    private func afterRelaunch(_ replies: [HTTPReply], _ second: HTTPCall) async throws -> (Data, Int) {
+        let folder = try CacheFolder()
+        let options = Self.options(folder)
+        do {
+            let (cache, _) = self.cache(replies, options)
+            _ = try await cache.send(self.world.call())
+            await self.world.repository.saveAll()
+            _ = try await cache.send(second)
+        }
+        let next = self.world.relaunched()
+        let server = ClosureTransport { _ in Self.reply("3", [:]) }
+        let cache = CachingTransport(server, options: options, repository: next.repository)
+        return (try await cache.send(next.call()).body, server.calls.count)
+    }
+
+    @Test(arguments: ["1", String(repeating: "1", count: 50)])
+    func `WR-11 the next process does not use a response without validation after a change`(body: String)
+        async throws
+    {
+        let replies = [Self.reply(body, ["Cache-Control": "max-age=1000"]), Self.reply("", [:], status: 204)]
+        let next = try await self.afterRelaunch(replies, self.world.call("PUT"))
+        #expect(next == (Data("3".utf8), 1))
+    }
+
+    @Test func `WR-11 the next process validates a response whose order is disputed`() async throws {
+        let dates = ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:27 GMT"]
+        let replies = dates.map { Self.reply("1", ["Cache-Control": "max-age=1000", "Date": $0]) }
+        let next = try await self.afterRelaunch(replies, self.world.call("GET", Self.reload))
+        #expect(next == (Data("3".utf8), 1))
+    }
+
     @Test(arguments: superseding)
     func `WR-11 a validation that yields a new response leaves no old response for offline use`(newer: HTTPReply)
         async throws
