@@ -154,18 +154,18 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
             state.recordedInPrune?.insert(key)
             return state.count > state.limit
         }
-        if isCrowded { self.prune() }
+        if isCrowded { self.prune(keeping: key) }
     }
 
     /// Removes keys that are neither in memory nor in flight; a later fetch or read from disk records the key
     /// again.
     ///
-    /// A key that is recorded during the removal is in use, and stays.
-    private func prune() {
+    /// `key`, which was just recorded, and a key that is recorded during the removal are in use, and stay.
+    private func prune(keeping key: Key) {
         let start: (keys: [HTTPResourceName: Set<Key>], isInUse: @Sendable (Key) -> Bool)? = self.state.withLock {
             state in
             guard state.recordedInPrune == nil else { return nil }
-            state.recordedInPrune = []
+            state.recordedInPrune = [key]
             return (state.keys, state.isInUse)
         }
         guard let (old, isInUse) = start else { return }

@@ -179,6 +179,24 @@ struct ChangedResourceTests {
         #expect(try await map.request(key: "a").version == 2)
     }
 
+    @Test func `N03 a change makes a value stale whose read from disk exceeded the limit of recorded keys`()
+        async throws
+    {
+        let first = self.map(self.world.client(self.server.transport))
+        let keys = (0...1_000).map { "\($0)" }
+        for key in keys { _ = try await first.request(key: key) }
+        await first.save()
+        let next = self.world.relaunched()
+        let client = next.client(self.server.transport)
+        let map = self.map(client, in: next)
+        for key in keys { _ = await map.loadCachedValue(key: key) }
+
+        try await client.execute(ChangeNumber(id: keys[1_000]))
+
+        #expect(map.cachedEntry(key: keys[1_000])?.isStale == true)
+        #expect(map.cachedEntry(key: keys[999])?.isStale == false)
+    }
+
     @Test func `N03 more changes than the limit of recorded names make every value stale`() async throws {
         let first = self.map(self.world.client(self.server.transport))
         _ = try await first.request(key: "kept")
