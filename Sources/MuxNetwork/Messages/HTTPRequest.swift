@@ -103,9 +103,12 @@ extension HTTPRequest where Output: Decodable {
     /// Returns `Data` unchanged, and decodes any other type from JSON, with dates in ISO 8601
     /// (`tolerantISO8601`).
     ///
-    /// The same as ``HTTPMapper/data(errors:)`` and ``HTTPMapper/json(errors:dates:)``.
+    /// The same as ``HTTPMapper/data(errors:)`` and ``HTTPMapper/json(errors:dates:)``. `Data?` is `nil` for
+    /// an empty body.
     public var mapper: HTTPMapper<Output> {
-        HTTPMapper<Data>.data(errors: ServerError.self) as? HTTPMapper<Output> ?? .json(errors: ServerError.self)
+        let data = HTTPMapper<Data>.data(errors: ServerError.self)
+        let optional: HTTPMapper<Data?> = data.map { $0.isEmpty ? nil : $0 }
+        return data as? HTTPMapper<Output> ?? optional as? HTTPMapper<Output> ?? .json(errors: ServerError.self)
     }
 }
 

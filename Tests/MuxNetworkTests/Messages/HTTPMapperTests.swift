@@ -26,6 +26,13 @@ struct HTTPMapperTests {
         typealias ServerError = Problem
     }
 
+    private struct Bytes: HTTPRequest {
+        var endpoint: HTTPEndpoint { .init(host: "h") }
+        var method: HTTPMethod { .get }
+        typealias Output = Data?
+        typealias ServerError = Problem
+    }
+
     private struct Command: HTTPCommand {
         var endpoint: HTTPEndpoint { .init(host: "h") }
         var method: HTTPMethod { .delete }
@@ -134,6 +141,15 @@ struct HTTPMapperTests {
         #expect(try await self.client(.json("null")).output(of: Ask([Int]?.self, errors: Never.self)) == nil)
         #expect(try await self.client(.json("[1]")).output(of: Ask([Int]?.self, errors: Never.self)) == [1])
         await #expect(throws: HTTPError.self) { try await empty.output(of: Ask([Int].self, errors: Never.self)) }
+    }
+
+    @Test func `I06 an optional body is not decoded, and is nil if empty`() async throws {
+        let full = self.client(HTTPReply(status: 200, body: Data("abc".utf8)))
+        #expect(try await full.output(of: Bytes()) == Data("abc".utf8))
+        #expect(try await self.client(HTTPReply(status: 204)).output(of: Bytes()) == nil)
+        let refused = self.client(.json(#"{"code":7,"message":"no"}"#, status: 409))
+        let error = await #expect(throws: HTTPError.self) { try await refused.output(of: Bytes()) }
+        #expect(error?.mapped(as: Problem.self)?.code == 7)
     }
 
     @Test(arguments: [
