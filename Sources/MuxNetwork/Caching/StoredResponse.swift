@@ -121,10 +121,14 @@ struct StoredResponse: Sendable, Equatable {
 
     /// The elements of the field, joined by commas; in lower case if case is not significant.
     ///
-    /// `nil` without the field.
+    /// `nil` without the field. A text with characters outside ASCII has a character for each byte, because
+    /// the comparison of strings would ignore differences in bytes.
     private static func normalized(_ fields: SelectingFields, _ name: HTTPHeaders.Name) -> String? {
         guard let value = fields[name] else { return nil }
-        let text = HTTPDirective.elements(of: value).joined(separator: ",")
+        var text = HTTPDirective.elements(of: value).joined(separator: ",")
+        if !text.utf8.allSatisfy({ $0 < 0x80 }) {
+            text = String(String.UnicodeScalarView(text.utf8.map { Unicode.Scalar($0) }))
+        }
         return Self.caseInsensitive.contains(name) ? text.lowercased() : text
     }
 

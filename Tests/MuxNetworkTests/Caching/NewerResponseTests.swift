@@ -219,6 +219,21 @@ struct NewerResponseTests {
         await #expect(throws: HTTPError.self) { try await again.send(call("en")) }
     }
 
+    @Test(arguments: ["X-Name", "Accept-Language"] as [HTTPHeaders.Name])
+    func `WR-11 variants whose fields differ in bytes only are different`(name: HTTPHeaders.Name) async throws {
+        // The same text in two Unicode forms, and a letter whose lower case is an ASCII letter.
+        let values = ["\u{e9}k", "e\u{301}k", "\u{e9}\u{212a}"].map { value -> HTTPHeaders in [name: value] }
+        let (cache, server) = self.world.cache { _ in
+            Self.reply("", ["Cache-Control": "max-age=1000", "Vary": name.rawValue])
+        }
+        for _ in 0..<2 {
+            for headers in values { _ = try await cache.send(self.world.call("GET", headers)) }
+        }
+        #expect(server.calls.count == 3)
+        // Concurrent requests with the same text share an exchange.
+        #expect(Set(values.map { SelectingFields(headers: $0).text(of: [name]) }).count == 3)
+    }
+
     @Test func `WR-11 a response to a request with no-store replaces only another version`() async throws {
         let stored = Self.reply("1", ["Cache-Control": "max-age=1000", "ETag": "\"1\""])
         let (cache, server) = self.cache([stored, stored, Self.reply("2", ["ETag": "\"2\""])])
