@@ -111,7 +111,10 @@ package final class InvalidationInterceptor: Sendable {
 package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInterceptor.Listener {
     private struct State: Sendable {
         var keys: [HTTPResourceName: Set<Key>] = [:]
-        /// The number of records; a key with several resources has several records.
+        /// The last two resources of each key: the fetch of a new resource may fail, so that the value of the
+        /// former resource remains.
+        var names: [Key: [HTTPResourceName]] = [:]
+        /// The number of records; a key with two resources has two records.
         var count = 0
         /// The number of records above which keys that are neither in memory nor in flight are removed.
         var limit = 1_000
@@ -119,6 +122,11 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         var recordedInPrune: Set<Key>?
         var refresh: @Sendable (Key) -> Void = { _ in }
         var isInUse: @Sendable (Key) -> Bool = { _ in true }
+
+        mutating func remove(_ key: Key, of name: HTTPResourceName) {
+            if self.keys[name]?.remove(key) != nil { self.count -= 1 }
+            if self.keys[name]?.isEmpty ?? false { self.keys[name] = nil }
+        }
     }
 
     private let state = Locked(State())
@@ -147,10 +155,13 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
         self.invalidation.listen(self)
     }
 
-    /// Records `name` as the resource of `key`.
+    /// Records `name` as the resource of `key`, and removes all former resources except the last.
     package func recordKey(_ key: Key, of name: HTTPResourceName) {
         let isCrowded = self.state.withLock { state in
             if state.keys[name, default: []].insert(key).inserted { state.count += 1 }
+            let former = (state.names[key] ?? []).filter { $0 != name }
+            for old in former.dropLast() { state.remove(key, of: old) }
+            state.names[key] = Array(former.suffix(1)) + [name]
             state.recordedInPrune?.insert(key)
             return state.count > state.limit
         }
@@ -162,22 +173,19 @@ package final class HTTPResourceIndex<Key: Hashable & Sendable>: InvalidationInt
     ///
     /// `key`, which was just recorded, and a key that is recorded during the removal are in use, and stay.
     private func prune(keeping key: Key) {
-        let start: (keys: [HTTPResourceName: Set<Key>], isInUse: @Sendable (Key) -> Bool)? = self.state.withLock {
+        let start: (names: [Key: [HTTPResourceName]], isInUse: @Sendable (Key) -> Bool)? = self.state.withLock {
             state in
             guard state.recordedInPrune == nil else { return nil }
             state.recordedInPrune = [key]
-            return (state.keys, state.isInUse)
+            return (state.names, state.isInUse)
         }
         guard let (old, isInUse) = start else { return }
         // Outside the lock, because `isInUse` takes the locks of the multiplexer.
-        let gone = old.mapValues { $0.filter { !isInUse($0) } }.filter { !$0.value.isEmpty }
+        let gone = Set(old.keys.filter { !isInUse($0) })
         self.state.withLock { state in
-            let recorded = state.recordedInPrune ?? []
-            for (name, keys) in gone {
-                state.keys[name]?.subtract(keys.subtracting(recorded))
-                if state.keys[name]?.isEmpty ?? false { state.keys[name] = nil }
+            for key in gone.subtracting(state.recordedInPrune ?? []) {
+                for name in state.names.removeValue(forKey: key) ?? [] { state.remove(key, of: name) }
             }
-            state.count = state.keys.values.reduce(0) { $0 + $1.count }
             state.limit = max(1_000, state.count * 2)
             state.recordedInPrune = nil
         }

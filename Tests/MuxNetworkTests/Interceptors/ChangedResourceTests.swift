@@ -247,6 +247,22 @@ struct ChangedResourceTests {
         #expect(refreshed.withLock { $0 } == [9_500])
     }
 
+    @Test func `N03 the index keeps the last two resources of a key in use`() throws {
+        let time = TimeSource(self.world.clock)
+        let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)
+        let refreshed = Locked<[Int]>([])
+        index.attach(refresh: { key in refreshed.withLock { $0.append(key) } }, isInUse: { _ in true })
+        let names = (0..<10_000).compactMap { URL(string: "http://a/?\($0)") }.compactMap { HTTPResourceName($0) }
+
+        for name in names { index.recordKey(1, of: name) }
+        index.recordKey(2, of: names[9_998])
+        index.recordKey(1, of: names[9_999])
+
+        #expect(index.count == 3)
+        for name in names.suffix(3) { index.resourceChanged(name) }
+        #expect(refreshed.withLock { $0.sorted() } == [1, 1, 2])
+    }
+
     @Test func `N03 a key that is recorded during the removal of other keys stays`() throws {
         let time = TimeSource(self.world.clock)
         let index = HTTPResourceIndex<Int>(InvalidationInterceptor(time: time), time: time)
