@@ -7,13 +7,17 @@ package struct EntrySelection<Key: Sendable>: Sendable {
     let concerns: @Sendable (_ validator: String) -> Bool
     /// Whether a request of the key may use an entry with this validator now.
     let selects: @Sendable (_ key: Key, _ validator: String) -> Bool
+    /// Called outside the lock, before the app stores a value of the key.
+    @usableFromInline let willStore: @Sendable (_ key: Key) -> Void
 
     package init(
         concerns: @escaping @Sendable (_ validator: String) -> Bool,
-        selects: @escaping @Sendable (_ key: Key, _ validator: String) -> Bool
+        selects: @escaping @Sendable (_ key: Key, _ validator: String) -> Bool,
+        willStore: @escaping @Sendable (_ key: Key) -> Void
     ) {
         self.concerns = concerns
         self.selects = selects
+        self.willStore = willStore
     }
 
     /// Whether a request of `key` may use an entry with this validator, or without a validator, now.

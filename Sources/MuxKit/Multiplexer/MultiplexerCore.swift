@@ -313,6 +313,7 @@ package final class MultiplexerCore<Slots: SlotStorage>: Sendable {
     @discardableResult
     func store(_ fetched: Fetched<Value>, _ key: Key, ifRevision revision: UInt64?) -> Bool {
         guard key == key else { return false }
+        self.memory.selection?.willStore(key)
         let tagNumber = self.repository.tagLog.lastNumber
         let entry = self.entry(of: fetched, key, since: tagNumber)
         let changes = self.memory.changes(of: key, on: entry)

@@ -37,7 +37,8 @@ extension HTTPClient {
     ///     another repository, requests fail with `MuxError.repositoryMismatch`: a sign-out would not reach
     ///     both repositories.
     ///   - request: Makes the request: for each fetch, for each value that is read from disk, and, on the
-    ///     caller's executor, for each use of a value that depends on request fields (`Vary`).
+    ///     caller's executor, for each call of `store`, and for each use of a value that depends on request
+    ///     fields (`Vary`).
     /// - Returns: The multiplexer.
     public func multiplexer<Request: HTTPRequest>(
         cacheKey: Multiplexer<Request.Output>.CacheKey? = nil,
@@ -176,7 +177,7 @@ extension HTTPClient {
             batching: batching,
             repository: resources.repository,
             persistence: resources.named(cacheKey?.persistence),
-            selection: resources.selection { $0.key },
+            selection: resources.selection(recordsStores: false) { $0.key },
             fetchMany: { try await resources.fetchMany(request($0), isReload: $1) }
         )
     }
@@ -234,12 +235,16 @@ private struct CachedResources<Key: Hashable & Sendable, Value: Sendable, Reques
     }
 
     /// The rule by which a value matches requests with the same `Vary` fields: RFC 9111, section 4.1.
+    ///
+    /// By default, a change of the resource also makes a value stale that the app has stored.
     func selection<EntryKey: Sendable>(
+        recordsStores: Bool = true,
         key: @escaping @Sendable (EntryKey) -> Key
     ) -> EntrySelection<EntryKey> {
         EntrySelection(
             concerns: { HTTPVariant.isVarying($0) },
-            selects: { self.conditionalFetch.isSelected($1, by: self.request(key($0))) }
+            selects: { self.conditionalFetch.isSelected($1, by: self.request(key($0))) },
+            willStore: { if recordsStores { _ = self.recordResource(of: key($0), self.request(key($0))) } }
         )
     }
 

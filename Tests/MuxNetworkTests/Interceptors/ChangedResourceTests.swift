@@ -145,6 +145,20 @@ struct ChangedResourceTests {
         #expect(try await map.request(key: "a").version == 2)
     }
 
+    @Test func `N03 a change makes a value stale that the app has stored`() async throws {
+        let client = self.world.client(self.server.transport)
+        let map = self.map(client)
+        let alone = client.multiplexer(repository: self.world.repository, GetNumber(id: "b"))
+        map.store(Number(version: 7), key: "a")
+        alone.store(Number(version: 7))
+
+        try await client.execute(ChangeNumber())
+        #expect(map.cachedEntry(key: "a")?.isStale == true)
+        #expect(alone.cachedEntry?.isStale == false)
+        try await client.execute(ChangeNumber(id: "b"))
+        #expect(alone.cachedEntry?.isStale == true)
+    }
+
     @Test func `N03 a change makes a value that is only on disk stale`() async throws {
         let first = self.map(self.world.client(self.server.transport))
         for key in ["a", "b"] { _ = try await first.request(key: key) }
