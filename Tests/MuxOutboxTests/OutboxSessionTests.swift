@@ -325,6 +325,34 @@ struct OutboxSessionTests {
         #expect(await world.repository.signOut().isComplete)
         #expect(!self.bytes(world).contains("secret"))
     }
+
+    @Test func `OB-04 changes stay dropped even if the sign-out could not read the session epoch`() async throws {
+        let scratch = Scratch()
+        let isBroken = Locked(false)
+        let fileSystem = RecordingFileSystem { _, _ in isBroken.withLock { $0 } ? .refuse(EIO) : nil }
+        let caches = StoreFolder(scratch.folder.appending(component: "caches"))
+        let world = OutboxWorld(scratch, store: JournalStore(caches, fileSystem: fileSystem))
+        world.server.react(.refuseConnection)
+        let outbox = world.outbox()
+        try await outbox.add(Note("secret"))
+        await world.waitForRest(outbox)
+        isBroken.withLock { $0 = true }
+
+        let report = await world.repository.signOut()
+
+        #expect(!report.isComplete)
+        #expect(report.droppedChanges == 1)
+        #expect(await outbox.list.isEmpty)
+        await world.waitForRest(outbox)
+        #expect(!self.bytes(world).contains("secret"))
+        // The process ends before the epoch is raised.
+        let later = OutboxWorld(scratch)
+        let again = later.outbox()
+        again.start()
+        #expect(await again.list.isEmpty)
+        await later.waitForRest(again)
+        #expect(later.server.requestCount == 0)
+    }
 }
 
 @Suite(.standard)

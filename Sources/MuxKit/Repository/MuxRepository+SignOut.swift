@@ -359,10 +359,14 @@ extension MuxRepository {
             }
             do {
                 let known = max(last, self.registry.withLock { $0.sessionEpoch ?? 0 })
-                let epoch = try Self.next(after: max(known, await self.store.sessionEpoch()))
-                // First, because the system may empty the repository's folder, and remove the epoch. A
-                // failure is not reported here: `removeTraces` below accesses the same state and reports.
+                let found: Result<UInt64, any Error>
+                do { found = .success(try await self.store.sessionEpoch()) } catch { found = .failure(error) }
+                let epoch = try Self.next(after: max(known, (try? found.get()) ?? 0))
+                // First, because the system may empty the repository's folder, and remove the epoch; also
+                // after a failed read, because the process may end before the rise. A failure is not
+                // reported here: `removeTraces` below accesses the same state and reports.
                 for participant in self.growingParticipants { try? await participant.sessionWillEnd(before: epoch) }
+                _ = try found.get()
                 try await self.store.raiseSessionEpoch(to: epoch)
                 raised = epoch
             } catch {
