@@ -277,14 +277,18 @@ extension MuxRepository {
     /// - Returns: The epoch of the current session.
     /// - Throws: The error if the epoch cannot be read or raised.
     nonisolated func settleEpoch() async throws -> UInt64 {
-        let (known, owes) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut) }
+        let (known, owes, owed) = self.registry.withLock { ($0.sessionEpoch, $0.owesSignOut, $0.owedEpoch) }
         if let known, !owes { return known }
-        var epoch = try await self.store.sessionEpoch()
+        let found = try await self.store.sessionEpoch()
+        var epoch = found
         if owes {
             // An outbox may have noted a later epoch, which the failed sign-out announced.
             var announced: UInt64 = 0
             for participant in self.growingParticipants { announced = max(announced, await participant.lastSession()) }
-            epoch = max(try Self.next(after: max(epoch, known ?? 0)), announced)
+            epoch = max(found, announced, try owed ?? Self.next(after: max(found, known ?? 0)))
+        }
+        // Otherwise the entries are of the present session, which another process has begun.
+        if found < epoch {
             try await self.store.raiseSessionEpoch(to: epoch)
             // If the removal fails, the remaining entries are invalid already.
             await self.removeEverything()
@@ -374,6 +378,7 @@ extension MuxRepository {
             }
             self.sharedStore?.addInvalidations(of: [.everything])
             self.endInMemory { registry in
+                registry.owedEpoch = nil
                 guard let raised else { return }
                 registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
                 registry.owesSignOut = false
@@ -426,7 +431,13 @@ extension MuxRepository {
     nonisolated func endSession(before epoch: UInt64, sparing spared: ObjectIdentifier? = nil) async throws {
         let result = await self.inLane(admitsNested: false) { () -> Result<Void, any Error> in
             guard self.registry.withLock({ ($0.sessionEpoch ?? 0) < epoch }) else { return .success(()) }
-            self.registry.withLock { $0.owesSignOut = true }
+            self.registry.withLock { registry in
+                // An owed sign-out of this process raises the epoch in any case.
+                if !registry.owesSignOut || registry.owedEpoch != nil {
+                    registry.owedEpoch = max(registry.owedEpoch ?? 0, epoch)
+                }
+                registry.owesSignOut = true
+            }
             self.sharedStore?.addInvalidations(of: [.everything])
             defer { self.sharedStore?.sendInvalidationsLater() }
             let found: UInt64

@@ -1,4 +1,5 @@
 import Dispatch
+import Foundation
 import MuxKit
 import MuxTestSupport
 import MuxTesting
@@ -47,7 +48,34 @@ struct SignOutRepairTests {
 
         #expect(await self.world.repository.saveAll().isComplete)
 
-        #expect(try await self.store.sessionEpoch() == 2)
+        #expect(try await self.store.sessionEpoch() == 3)
+        #expect(number.cachedValue == nil)
+    }
+
+    @Test func `RP-04 a failed read of the session of another process ends no further session`() async throws {
+        let number = try await self.savedNumber()
+        // Another process signs out, and stores an entry of the next session.
+        try await self.store.raiseSessionEpoch(to: 1)
+        let entry = MuxStoredEntry(
+            name: MuxStoreKey(domain: "Of the next session"),
+            schemaVersion: 1,
+            sessionEpoch: 1,
+            fetchedAt: Date(timeIntervalSinceReferenceDate: 800_000_000),
+            timeToLive: .seconds(1_000),
+            payload: Data("1".utf8)
+        )
+        try await self.store.save([entry], durability: .full)
+        let reads = Locked(0)
+        self.store.beforeEpoch.withLock { $0 = { if reads.next() == 2 { throw UnreliableStore.Failure() } } }
+        let component = Multiplexer<Int>(repository: self.world.repository) { 1 }
+        await #expect(throws: UnreliableStore.Failure.self) {
+            try await self.world.repository.adoptSession(1, sparing: ObjectIdentifier(component))
+        }
+
+        #expect(await self.world.repository.saveAll().isComplete)
+
+        #expect(try await self.store.sessionEpoch() == 1)
+        #expect(try await self.store.load(entry.name) != nil)
         #expect(number.cachedValue == nil)
     }
 
