@@ -298,7 +298,7 @@ package final class OutboxLog {
         let hasOld = self.oldestSession.map { $0 < self.machine.session } ?? false
         guard hasOld || self.mustEraseNewerRecords else { return }
         try self.checkLock()
-        guard let file = self.file else {
+        guard self.file != nil else {
             // The file could not be read or replaced before.
             if try self.fileSystem.status(at: self.path) != nil {
                 throw .fileSystem(.open, code: POSIXFileSystem.ioError)
@@ -309,11 +309,11 @@ package final class OutboxLog {
         do throws(MuxStoreError) {
             try self.rewrite(isErasing: self.mustEraseNewerRecords)
         } catch let error where error.isOutOfSpace {
-            // An empty file needs no space. ``rewrite(isErasing:)`` has closed the file: the next operation
-            // reads the file again.
+            // An empty file needs no space. A new file, because other processes would continue to read in a
+            // truncated file. ``rewrite(isErasing:)`` has closed the file: the next operation reads the file
+            // again.
             guard self.contents.isEmpty else { throw error }
-            try self.fileSystem.truncate(file, to: 0)
-            try self.fileSystem.synchronize(file)
+            try self.temporaryFile.write(Data(), durability: .full)
         }
         self.mustEraseNewerRecords = false
     }

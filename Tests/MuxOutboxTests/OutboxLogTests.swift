@@ -123,6 +123,28 @@ struct OutboxLogTests {
         #expect(try self.found() == ["b"])
     }
 
+    @Test func `OB-07 a process notices a sign-out on a full disk by another process, and loses no change`() throws {
+        let isFull = Locked(false)
+        let (first, second) = (
+            self.log(),
+            self.log(
+                RecordingFileSystem { _, call in
+                    isFull.withLock { $0 } && call.operation == .write ? .refuse(ENOSPC) : nil
+                }
+            )
+        )
+        try self.add("a", first)
+        try second.update { _ in }
+        isFull.withLock { $0 = true }
+        try second.update { log throws(MuxStoreError) in try log.beginSession(1) }
+        isFull.withLock { $0 = false }
+        for id in ["b", "c"] { try self.add(id, second) }
+
+        for _ in 0..<2 { try first.update { _ in } }
+
+        #expect(first.machine.all.map(\.id) == ["b", "c"])
+    }
+
     @Test func `OB-04 a later session is written by the next operation, and by each later record`() throws {
         try self.add("a", self.log())
         #expect(try self.found { $0.drop(before: 3) } == [])
