@@ -307,7 +307,8 @@ extension OutboxCore {
         // A blocked change blocks later changes, like a failed change.
         var stuck: [Change] = []
         for (item, payload) in changes {
-            guard let change = self.decoded(payload) else { break }
+            // A pending change of this kind stops the lane at its turn.
+            guard let change = self.decoded(payload) else { continue }
             let isStuck = item.progress.isPending && stuck.contains { isBlocked(change, $0) }
             if isStuck { blocked.ids.insert(item.id) }
             if isStuck || !item.progress.isPending { stuck.append(change) }

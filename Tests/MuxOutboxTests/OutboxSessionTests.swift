@@ -686,6 +686,39 @@ struct OutboxListTests {
         #expect(await settled({ sent.withLock(\.self) }, when: { $0 == [1] }) == [1], "the lane waits")
     }
 
+    @Test func `OB-06 a failed change that cannot be read does not permit a blocked change`() async throws {
+        struct Other: Codable, Sendable { var count: Int }
+        let world = OutboxWorld()
+        let server = world.server
+        server.react(.refuse(status: 422, "No."), .refuse(status: 422, "No."))
+        do {
+            let outbox = world.outbox(order: { _ in "" })
+            try await outbox.add(Note("a"))
+            await world.waitForRest(outbox)
+        }
+        let later = world.relaunched()
+        let outbox = MuxOutbox<Other>(
+            "Notes",
+            repository: later.repository,
+            directory: later.folder,
+            wakingOn: []
+        ) { change, attempt in
+            try await server.receive("\(change.count)", key: attempt.idempotencyKey)
+        }
+        outbox.blocked { later, failed in later.count == failed.count + 1 }
+
+        for count in [1, 2, 4] { try await outbox.add(Other(count: count)) }
+
+        await server.waitForApplied()
+        await settled {
+            outbox.waitCount
+        } when: {
+            $0 == 0
+        }
+        #expect(server.applied.map(\.content) == ["4"])
+        #expect(await outbox.pending.map(\.state) == [.unreadable, .refused("No."), .waiting])
+    }
+
     @Test func `OB-06 a log of a later format refuses changes with an error, and stays unchanged`() async throws {
         let world = OutboxWorld()
         world.server.react(.refuseConnection)
