@@ -451,7 +451,7 @@ extension OutboxCore {
         default: break
         }
         let advice = RetryAdvice.of(error)
-        if error.isUnsent || error.isRefusal { return .unsent }
+        if error.isUnsent || error.saysBadDependency { return .unsent }
         if error.isCancellation { return isSafe ? .unclear : .unknown(error.sentence) }
         var repeated = self.policy.retry
         repeated.repeatsUnsafeWork = true

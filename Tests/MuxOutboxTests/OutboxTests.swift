@@ -339,6 +339,46 @@ struct OutboxFailureTests {
         #expect(world.server.applied.map(\.content) == ["1"])
     }
 
+    /// An error of the app's own client.
+    private struct APIError: WrappingError {
+        let wrappedError: (any Error)?
+    }
+
+    @Test func `OB-03 without a dependency, the lane waits after a wrapped refusal of the token`() async throws {
+        let url = try #require(URL(string: "https://host/changes"))
+        let request = HTTPCall(method: "POST", url: url)
+        let refusal = HTTPError.status(.init(HTTPResponse(request: request, status: 401, url: url)))
+        for error in [BadDependency(), refusal] as [any Error] {
+            let world = OutboxWorld()
+            let failures = Locked<[any Error]>([APIError(wrappedError: error)])
+            let outbox = world.outbox(
+                policy: MuxOutboxPolicy(retry: .fixed(.seconds(10), maxAttempts: .max, jitter: .none)),
+                received: { if let error = failures.withLock({ $0.popLast() }) { throw error } }
+            )
+            try await outbox.add(Note("1"))
+            await world.waitForRest(outbox)
+            #expect(await outbox.list == ["1 waiting"])
+
+            world.clock.advance(by: .seconds(10))
+
+            await world.server.waitForRequest(2)
+            await world.waitForRest(outbox)
+            #expect(await outbox.list.isEmpty)
+        }
+    }
+
+    @Test func `OB-03 a wrapped 401 of a redirection to GET is no refusal of the token`() async throws {
+        let world = OutboxWorld()
+        let failure = APIError(wrappedError: try self.laterFailure(401))
+        let outbox = world.outbox(received: { throw failure })
+
+        try await outbox.add(Note("1"))
+
+        await world.server.waitForApplied(1)
+        await world.waitForRest(outbox)
+        #expect(await outbox.list.first?.hasPrefix("1 refused") == true)
+    }
+
     @Test func `OB-03 a policy without further attempts ends in a failure`() async throws {
         let world = OutboxWorld()
         let outbox = world.outbox(policy: MuxOutboxPolicy(retry: .immediate(maxAttempts: 2)))
