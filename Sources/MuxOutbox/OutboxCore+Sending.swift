@@ -66,7 +66,7 @@ final class OutboxSender: Sendable {
 /// A sender acquires a slot and the lease of the folder in its first step, and in the first step after a
 /// wait. A failed step releases both.
 extension OutboxCore {
-    /// The state machine permits no attempt: see ``OutboxStateMachine/beginAttempt(_:)``.
+    /// The state machine permits no attempt: see ``OutboxStateMachine/beginAttempt(_:at:)``.
     private struct NotSendable: RetryableError {
         var retryAdvice: RetryAdvice { .permanent }
     }
@@ -421,7 +421,7 @@ extension OutboxCore {
         let begun = try await self.perform { log throws(MuxStoreError) -> Attempt? in
             try self.writeInterruptedAttempts(log, tenure)
             try log.checkVersion()
-            guard let item = log.machine.beginAttempt(id) else { return nil }
+            guard let item = log.machine.beginAttempt(id, at: self.repository.time.now.nanoseconds) else { return nil }
             counted()
             try log.write(item)
             return Attempt(

@@ -4,7 +4,7 @@
 /// lane are sent one at a time, in the order of their addition, without the failed and the blocked changes.
 /// Lanes are independent of each other.
 ///
-/// The log calls the methods of the section "Records" for records of all processes. ``beginAttempt(_:)`` and
+/// The log calls the methods of the section "Records" for records of all processes. ``beginAttempt(_:at:)`` and
 /// ``endAttempt(_:_:)`` concern only attempts of this process.
 package struct OutboxStateMachine: Sendable, Hashable {
     /// The identity of a change.
@@ -264,15 +264,15 @@ package struct OutboxStateMachine: Sendable, Hashable {
         if self.activeLanes.remove(lane) != nil, self.needsSender(lane) { self.addCandidate(lane) }
     }
 
-    /// Counts an attempt that is about to begin.
+    /// Counts an attempt that is about to begin, at the monotonic time `now` in nanoseconds.
     ///
     /// The change may be in flight already: after a refused token, the same delivery attempts again.
     ///
     /// - Returns: The change; the caller writes the new state before the request. `nil` if the change has
-    ///   ended or failed, is unreadable or blocked, or has the state `sending` from another process.
-    package mutating func beginAttempt(_ id: ID) -> Item? {
+    ///   ended or failed, is too old, unreadable or blocked, or has the state `sending` from another process.
+    package mutating func beginAttempt(_ id: ID, at now: Int64) -> Item? {
         guard var item = self.items[id], item.isReadable, item.session >= self.session, !item.isBlocked,
-            item.isInFlight || item.progress.status == .waiting
+            item.expiry > now, item.isInFlight || item.progress.status == .waiting
         else { return nil }
         item.isInFlight = true
         item.progress.status = .sending

@@ -180,7 +180,7 @@ struct OutboxBoard: Hashable, Sendable {
 
     private mutating func begin(_ id: ID) -> String? {
         guard let lane = self.lanes[id] else { return nil }
-        guard let item = self.machine.beginAttempt(id) else {
+        guard let item = self.machine.beginAttempt(id, at: self.now) else {
             self.sending[lane] = ""
             return nil
         }

@@ -111,7 +111,7 @@ struct OutboxInterruptionTests {
         try log(POSIXFileSystem()).update { log throws(MuxStoreError) in
             for id in ["1", "2"] {
                 try? log.append(payload, id: id, lane: id)
-                _ = log.machine.beginAttempt(id)
+                _ = log.machine.beginAttempt(id, at: 0)
                 if let item = log.machine[id] { try log.write(item) }
             }
         }

@@ -387,6 +387,25 @@ struct OutboxLimitTests {
         #expect(await again.list.isEmpty)
     }
 
+    @Test func `OB-05 a change that expires during the wait for a token is not sent`() async throws {
+        let world = OutboxWorld()
+        let gate = Gate<String>()
+        let outbox = world.outbox(
+            policy: MuxOutboxPolicy(maximumAge: .seconds(100)),
+            leaseDuration: .seconds(1_000),
+            token: { try await gate.pass() }
+        )
+        try await outbox.add(Note("a"))
+        await gate.waitForCall()
+        world.clock.advance(by: .seconds(101))
+
+        gate.open(returning: "token")
+
+        await world.waitForRest(outbox)
+        #expect(world.server.requestCount == 0)
+        #expect(await outbox.list == ["a expired"])
+    }
+
     @Test func `OB-05 steps of the wall clock during a process do not expire a change`() async throws {
         let world = OutboxWorld()
         world.server.react(.refuseConnection, .refuseConnection)

@@ -45,7 +45,7 @@ struct OutboxStateMachineTests {
         #expect(result1 == [""])
         let result2 = machine.nextChange(in: "", at: 0)
         #expect(result2 == .send("a"))
-        _ = machine.beginAttempt("a")
+        _ = machine.beginAttempt("a", at: 0)
         machine.setProgress("a", to: OutboxStateMachine.Progress(key: "other", since: 0))
         #expect(machine["a"]?.progress.status == .sending && machine["a"]?.progress.key == "a")
     }
@@ -69,14 +69,31 @@ struct OutboxStateMachineTests {
     @Test func `OB-03 no attempt of a failed change begins`() {
         var machine = OutboxStateMachine()
         machine.addItem(self.item("a"))
-        _ = machine.beginAttempt("a")
+        _ = machine.beginAttempt("a", at: 0)
         _ = machine.endAttempt("a", .refused("No.", mayHaveArrived: false))
-        let result7 = machine.beginAttempt("a")
+        let result7 = machine.beginAttempt("a", at: 0)
         #expect(result7 == nil)
         let retried = machine.resetForRetry("a", key: "b", since: 1, expiry: 2)
         #expect(retried?.progress.key == "b")
-        let result8 = machine.beginAttempt("a")
+        let result8 = machine.beginAttempt("a", at: 0)
         #expect(result8 != nil, "a retried change is not sent")
+    }
+
+    @Test func `OB-05 a change that expires between two attempts of a delivery is not sent again`() {
+        var machine = OutboxStateMachine()
+        var item = self.item("a")
+        item.expiry = 2
+        machine.addItem(item)
+        _ = machine.startLanes(upTo: 1)
+        let first = machine.beginAttempt("a", at: 1)
+        #expect(first != nil)
+        // The server has refused the token, and the next token arrives late.
+        let second = machine.beginAttempt("a", at: 2)
+        #expect(second == nil)
+        _ = machine.endAttempt("a", .unsent)
+        _ = machine.nextChange(in: "", at: 2)
+        #expect(machine["a"]?.progress.status == .expired)
+        #expect(machine.violation == nil)
     }
 
     @Test(arguments: OutboxBoard.Bug.allCases.dropFirst())
