@@ -16,6 +16,7 @@ final class OutboxSender: Sendable {
         var wait: Wait?
         /// Whether ``retryNow()`` was called since the beginning of the last step.
         var wasWoken = false
+        var change: OutboxStateMachine.ID?
     }
 
     let lane: String
@@ -32,11 +33,18 @@ final class OutboxSender: Sendable {
         set { self.state.withLock { $0.wait = newValue } }
     }
 
+    /// The change of the last attempt; `nil` if the last step made no attempt.
+    var change: OutboxStateMachine.ID? {
+        get { self.state.withLock { $0.change } }
+        set { self.state.withLock { $0.change = newValue } }
+    }
+
     /// Prepares a step: a call of ``retryNow()`` from now on ends the wait after the step.
     func begin() {
         self.state.withLock { state in
             state.wait = nil
             state.wasWoken = false
+            state.change = nil
         }
     }
 
@@ -85,9 +93,9 @@ extension OutboxCore {
     private final class Run: Sendable {
         let sender: OutboxSender
         let use = Locked<LeaseHolder.Use?>(nil)
-        /// The change of the last attempt, whether this sender has waited, and the number of failures without
-        /// an attempt since the last attempt.
-        let state = Locked((id: ID?.none, hasWaited: false, stalls: 0))
+        /// Whether this sender has waited, and the number of failures without an attempt since the last
+        /// attempt.
+        let state = Locked((hasWaited: false, stalls: 0))
 
         init(_ sender: OutboxSender) { self.sender = sender }
     }
@@ -129,7 +137,7 @@ extension OutboxCore {
     /// Refuses the change of the last attempt, because the policy permits no further attempt; no effect after
     /// a failure that counts as no attempt.
     private func giveUp(_ run: Run, _ error: RetryError) async {
-        guard let id = run.state.withLock({ $0.stalls == 0 ? $0.id : nil }) else { return }
+        guard let id = run.sender.change, run.state.withLock({ $0.stalls == 0 }) else { return }
         let message = (error.lastError ?? error).sentence
         let hasFailed = await self.updateEvenWithoutFile { log in
             guard let item = log.machine.refuseWaiting(id, message) else { return false }
@@ -167,7 +175,7 @@ extension OutboxCore {
                 await self.updateEvenWithoutFile { log in log.machine.markUnreadable(id) }
                 return .output(true)
             }
-            run.state.withLock { $0.id = id }
+            run.sender.change = id
             let result = await self.attempt(id, change)
             if case .stalled(let error, let wasUnsent) = result {
                 return await self.stall(run, after: error, wasUnsent: wasUnsent)

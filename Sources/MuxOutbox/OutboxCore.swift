@@ -304,12 +304,8 @@ final class OutboxCore<Change: Codable & Sendable>: Sendable {
     /// Removes a change; an attempt of the change continues.
     func discard(_ id: ID) async throws(MuxStoreError) {
         // The lane may wait for the next attempt of the removed change: later changes need not wait.
-        let lane = Locked<String?>(nil)
-        defer { if let lane = lane.withLock({ $0 }) { self.state.withLock { $0.senders[lane] }?.retryNow() } }
-        try await self.updateEvenWithoutFile(id) { log throws(MuxStoreError) in
-            lane.withLock { $0 = log.machine[id]?.lane }
-            try log.discard(id)
-        }
+        defer { self.state.withLock { $0.senders }.values.first { $0.change == id }?.retryNow() }
+        try await self.updateEvenWithoutFile(id) { log throws(MuxStoreError) in try log.discard(id) }
     }
 
     /// Runs `body`.

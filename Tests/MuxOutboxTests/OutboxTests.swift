@@ -179,6 +179,25 @@ struct OutboxFailureTests {
         #expect(world.clock.now.offset == .seconds(100))
     }
 
+    @Test func `OB-03 a discarded change does not end the Retry-After of another change`() async throws {
+        let world = OutboxWorld()
+        let outbox = world.outbox()
+        world.server.react(.refuse(status: 422, "No."), .busy(retryAfter: .seconds(100)))
+        let id = try await outbox.add(Note("1"))
+        try await outbox.add(Note("2"))
+        await world.server.waitForRequest(2)
+        await world.waitForRest(outbox)
+
+        try await outbox.discard(id)
+
+        await world.waitForRest(outbox)
+        #expect(await outbox.list == ["2 waiting"])
+        #expect(world.server.requestCount == 2)
+        world.clock.advance(by: .seconds(100))
+        await world.server.waitForApplied()
+        await world.waitForRest(outbox)
+    }
+
     @Test func `OB-03 a lane waits for an event, such as the return of the network`() async throws {
         let world = OutboxWorld()
         let network = Locked<(@Sendable () -> Void)?>(nil)
