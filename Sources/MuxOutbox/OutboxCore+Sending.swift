@@ -121,7 +121,7 @@ extension OutboxCore {
         var loop = self.loop
         loop.wakeUps.append(sender.wakeUp)
         do {
-            while try await loop.run(nil, { _ in await self.step(run) }) {}
+            while try await loop.run(nil, { await self.step(run, failures: $0.index) }) {}
         } catch let error as RetryError {
             await self.giveUp(run, error)
         } catch {
@@ -155,9 +155,12 @@ extension OutboxCore {
 
     /// Sends the next change of the lane.
     ///
+    /// - Parameters:
+    ///   - run: The run of the sender.
+    ///   - failures: The number of failures since the last output.
     /// - Returns: The output `true` if the lane may have another change, and `false` if the sender must end;
     ///   or a failure with the wait before the next step.
-    private func step(_ run: Run) async -> RetryResult<Bool> {
+    private func step(_ run: Run, failures: Int) async -> RetryResult<Bool> {
         run.sender.begin()
         do {
             if run.use.withLock({ $0 == nil }) {
@@ -169,6 +172,8 @@ extension OutboxCore {
                     self.slots.leave()
                     throw error
                 }
+                // The time limit of the policy counts from the first attempt, and not from the waits before.
+                if run.state.withLock({ $0.stalls >= failures }) { return .output(true) }
             }
             guard let (id, payload) = try await self.nextChange(run) else { return .output(false) }
             guard let change = self.decoded(payload) else {

@@ -4,8 +4,8 @@
 /// lane are sent one at a time, in the order of their addition, without the failed and the blocked changes.
 /// Lanes are independent of each other.
 ///
-/// The log calls the methods of the section "Records" for records of all processes. ``beginAttempt(_:at:)`` and
-/// ``endAttempt(_:_:)`` concern only attempts of this process.
+/// The log calls the methods of the section "Records" for records of all processes. The methods
+/// ``beginAttempt(_:at:)`` and ``endAttempt(_:_:)`` concern only attempts of this process.
 package struct OutboxStateMachine: Sendable, Hashable {
     /// The identity of a change.
     package typealias ID = String

@@ -520,6 +520,33 @@ struct OutboxFailureTests {
         #expect(world.events.count(of: .changeFailed) == 0)
     }
 
+    @Test func `OB-03 the time limit of the policy counts from the first attempt`() async throws {
+        let world = OutboxWorld()
+        var retry = RetryPolicy.fixed(.milliseconds(4_500), maxAttempts: .max, jitter: .none)
+        retry.maximumDuration = .seconds(5)
+        let failures = Locked<[any Error]>([RunnerError.signedOut])
+        world.server.react(.refuse(status: 500, "Broken."))
+        let outbox = world.outbox(
+            policy: MuxOutboxPolicy(retry: retry),
+            token: {
+                if let error = failures.withLock({ $0.popLast() }) { throw error }
+                return "token"
+            }
+        )
+        try await outbox.add(Note("a"))
+        await world.waitForRest(outbox)
+        // The first step had no token, and no attempt.
+        world.clock.advance(by: .seconds(1))
+        await world.waitForRest(outbox)
+        #expect(world.server.requestCount == 1)
+        #expect(await outbox.list == ["a waiting"])
+
+        world.clock.advance(by: .milliseconds(4_500))
+
+        await world.waitForRest(outbox)
+        #expect(world.server.applied.map(\.content) == ["a"])
+    }
+
     @Test func `OB-03 a lost response of a discarded change ends the waits for a connection`() async throws {
         let world = OutboxWorld()
         let (gate, isFirst) = (Gate<Void>(), Locked(true))

@@ -104,8 +104,8 @@ public actor MuxRepository {
         ///
         /// The entries on disk then belong to the ended session, and are not read.
         var owesSignOut = false
-        /// The epoch to which the owed sign-out raises the epoch on disk, if not higher already; `nil` for the
-        /// epoch after the epoch on disk.
+        /// The epoch to which the owed sign-out raises the epoch on disk, if not higher already; `nil` for
+        /// the epoch after the epoch on disk.
         var owedEpoch: UInt64?
         /// Whether an automatic save is scheduled.
         var isSaveDue = false
