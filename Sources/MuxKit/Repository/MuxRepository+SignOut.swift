@@ -80,6 +80,13 @@ extension MuxRepository {
         return try await self.lane.run { try await self.settleEpoch() }
     }
 
+    /// The identity of the store: sessions with equal epochs, but of other stores, are other sessions.
+    ///
+    /// `nil` for a custom store, which has no identity.
+    package nonisolated func storeIdentity() async throws -> UInt64? {
+        try await (self.store as? any IdentifiedStore)?.identity
+    }
+
     /// Runs `operation` as an operation of ``lane``, to its end even if the caller's task is cancelled.
     ///
     /// - Parameters:

@@ -8,6 +8,7 @@ public final class MemoryStore: MuxStore {
     }
 
     private let state = Locked(State())
+    package let identity: UInt64? = UInt64.random(in: .min ... .max)
 
     /// Makes an empty store.
     public init() {}
@@ -73,6 +74,7 @@ public final class MemoryStore: MuxStore {
 /// the disk. Sign-outs work as with any store.
 public struct NoStore: MuxStore {
     private let epoch = Locked<UInt64>(0)
+    package let identity: UInt64? = UInt64.random(in: .min ... .max)
 
     /// Makes a store.
     public init() {}
@@ -104,6 +106,10 @@ public struct NoStore: MuxStore {
     /// Always `JournalStore.Statistics()`.
     public func statistics() async -> JournalStore.Statistics { JournalStore.Statistics() }
 }
+
+extension MemoryStore: IdentifiedStore {}
+
+extension NoStore: IdentifiedStore {}
 
 extension MuxStore where Self == NoStore {
     /// A store without entries: values stay in memory, and are never encoded.

@@ -253,6 +253,15 @@ package protocol FolderStore: MuxStore, ReportsProblems {
     func setWallTime(_ wallTime: @escaping @Sendable () -> Date)
 }
 
+/// A store with an identity, which distinguishes sessions with equal numbers.
+package protocol IdentifiedStore: MuxStore {
+    /// A random number, which changes if the store loses the number of the session; `nil` if the store cannot
+    /// keep the random number.
+    ///
+    /// A store in memory has another number in each process.
+    var identity: UInt64? { get async throws }
+}
+
 /// The default folder of a store.
 package enum MuxStoreLocation {
     /// The kind of files in a folder.

@@ -184,7 +184,9 @@ public struct SealedStore: MuxStore {
     }
 }
 
-extension SealedStore: FolderStore {
+extension SealedStore: FolderStore, IdentifiedStore {
+    package var identity: UInt64? { get async throws { try await (self.base as? any IdentifiedStore)?.identity } }
+
     package var folder: StoreFolder? { (self.base as? any FolderStore)?.folder }
 
     package func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {

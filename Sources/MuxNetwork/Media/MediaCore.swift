@@ -307,9 +307,10 @@ final class MediaCore: Sendable {
         let (opening, isOpen) = self.engine.withState { ($0.opening, $0.isOpen) }
         guard !isOpen || anew else { return }
         let epoch = try await self.repository.currentEpoch()
+        let session = MediaFolder.Session(epoch: epoch, store: try await self.repository.storeIdentity())
         let (engine, folder) = (self.engine, self.folder)
         try await BlockingWork.run {
-            try folder.open(epoch: epoch, opening: opening, anew: anew) { engine.withState { $0.opening == opening } }
+            try folder.open(session, opening: opening, anew: anew) { engine.withState { $0.opening == opening } }
         }
         engine.withState { if $0.opening == opening { $0.isOpen = true } }
     }

@@ -8,10 +8,10 @@ import MuxKit
 /// Methods that create, truncate or rename a file of a download check under the lock whether a removal or a
 /// sign-out (a fence) has invalidated the download, so a removed file does not reappear.
 ///
-/// **On disk.** The folder `media` contains the files, and the file `session` contains the epoch of the
-/// session. Folders with the prefix `removed-` are being removed. The file `owner` contains the texts from
+/// **On disk.** The folder `media` contains the files, and the file `session` contains the ``Session`` of the
+/// files. Folders with the prefix `removed-` are being removed. The file `owner` contains the texts from
 /// which the name of the folder was made (``OwnedName``). The system may remove any file or folder at any
-/// time: the methods of a download then throw ``Removed``, and ``open(epoch:opening:anew:_:)`` recreates the
+/// time: the methods of a download then throw ``Removed``, and ``open(_:opening:anew:_:)`` recreates the
 /// folder.
 final class MediaFolder: Sendable {
     /// Returns whether no fence has invalidated the caller's work since its start; called under the lock.
@@ -30,8 +30,8 @@ final class MediaFolder: Sendable {
     struct Disk: Sendable {
         /// The number of the current opening; `nil` if the folder must be opened.
         var opening: UInt64?
-        /// The epoch of the session at the current opening.
-        var epoch: UInt64 = 0
+        /// The session at the current opening.
+        var session = Session(epoch: 0)
         /// The total size of the files in bytes; approximate, because the system may remove files, too.
         var used: Int64 = 0
         /// The number of uses of each file, by the name of the complete file.
@@ -72,41 +72,47 @@ final class MediaFolder: Sendable {
 
     // MARK: - Sessions
 
-    private struct Session: Codable {
+    /// The identity of a session, also after a relaunch.
+    struct Session: Codable, Equatable {
         var mux = 1
         var epoch: UInt64
+        /// The identity of the store that counts the epoch; `nil` for a store without an identity.
+        ///
+        /// The epoch starts at 0 again if the store is lost, or keeps the epoch in memory only.
+        var store: UInt64?
     }
 
-    /// Opens the folder for the session of `epoch`; removes the files of any other session.
+    /// Opens the folder for `session`; removes the files of any other session.
     ///
     /// - Parameters:
-    ///   - epoch: The epoch, which identifies the session on disk, also after a relaunch.
+    ///   - session: The session of the repository.
     ///   - opening: The opening number, which identifies the session in this process. If the folder is
     ///     already open with this number, the method only removes moved files.
     ///   - anew: Whether to open the folder even if the folder is already open with this number, because
     ///     another program removed a file or folder.
     ///   - check: Returns whether no fence has invalidated the caller's work since its start.
     /// - Throws: ``MediaError``, or ``Fenced``.
-    func open(epoch: UInt64, opening: UInt64, anew: Bool = false, _ check: Check) throws {
+    func open(_ session: Session, opening: UInt64, anew: Bool = false, _ check: Check) throws {
         try self.withLockedDisk(attempts: Self.maximumAttempts) { disk in
             guard check() else { throw Fenced() }
             guard disk.opening != opening || anew else { return }
             try self.folder.claim(self.fileSystem)
             try? self.fileSystem.setStoreAttributes(self.root)
-            try? self.session.removeLeftovers()
-            let content = try self.session.read()
-            let session = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
-            if session?.epoch != epoch || session?.mux != 1 {
-                // Without the file `session`, only the object that has opened the folder for this session can
-                // be sure that the files belong to the session.
-                let isOwn = content == nil && disk.opening == opening && disk.epoch == epoch
+            try? self.sessionFile.removeLeftovers()
+            let content = try self.sessionFile.read()
+            let found = content.flatMap { try? JSONDecoder().decode(Session.self, from: $0) }
+            if found != session {
+                // Without the file `session`, or after a loss of the store, only the object that has opened
+                // the folder for this session can be sure that the files belong to the session.
+                let isUnchanged = content == nil || found == disk.session
+                let isOwn = isUnchanged && disk.opening == opening && disk.session.epoch == session.epoch
                 if !isOwn { try self.moveAway() }
-                try self.session.write(try JSONEncoder().encode(Session(epoch: epoch)), durability: self.durability)
+                try self.sessionFile.write(try JSONEncoder().encode(session), durability: self.durability)
             }
             try self.fileSystem.makeFolders(self.path)
             self.removeLeftoverSidecars()
             disk.used = try self.entries().reduce(0) { $0 + $1.status.size }
-            (disk.opening, disk.epoch) = (opening, epoch)
+            (disk.opening, disk.session) = (opening, session)
         }
         // Outside the lock: no method uses the moved files.
         try? self.removeMovedAway()
@@ -124,7 +130,7 @@ final class MediaFolder: Sendable {
             disk.opening = nil
             disk.used = 0
             try self.moveAway()
-            try self.session.remove(durability: self.durability)
+            try self.sessionFile.remove(durability: self.durability)
         }
         try MediaError.mapping { () throws(MuxStoreError) in try self.removeMovedAway() }
     }
@@ -136,9 +142,9 @@ final class MediaFolder: Sendable {
     ///
     /// - Throws: ``Removed`` if the folder must be opened first; an error of the file system.
     private func restoreSessionFile(_ disk: Disk) throws {
-        guard try self.fileSystem.status(at: self.session.path) == nil else { return }
+        guard try self.fileSystem.status(at: self.sessionFile.path) == nil else { return }
         guard disk.opening != nil else { throw Removed() }
-        try self.session.write(try JSONEncoder().encode(Session(epoch: disk.epoch)), durability: self.durability)
+        try self.sessionFile.write(try JSONEncoder().encode(disk.session), durability: self.durability)
     }
 
     /// Removes all files; the session continues.
@@ -178,7 +184,7 @@ final class MediaFolder: Sendable {
 
     private static let removedPrefix = "removed-"
 
-    private var session: DurableFile { DurableFile("session", in: self.root, fileSystem: self.fileSystem) }
+    private var sessionFile: DurableFile { DurableFile("session", in: self.root, fileSystem: self.fileSystem) }
 
     // MARK: - Complete files
 

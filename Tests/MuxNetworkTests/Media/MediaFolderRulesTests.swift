@@ -88,10 +88,11 @@ struct MediaFolderRulesTests {
         let own = folder.url.appending(component: "own")
         let url = CacheFolder.url("/picture.jpg")
         let events = EventTally()
-        _ = try await self.media(own, MuxRepository(store: MemoryStore())).request(url: url)
+        let store = MemoryStore()
+        _ = try await self.media(own, MuxRepository(store: store)).request(url: url)
         let before = try folder.files().map(\.path).sorted()
 
-        let repository = MuxRepository(store: MemoryStore(), observer: events)
+        let repository = MuxRepository(store: store, observer: events)
         let media = self.media(own, repository, self.seen(end, isOwned: isOwned))
         await #expect(throws: MediaError.disk(.notPrivate)) { try await media.request(url: url) }
         #expect(media.cachedValue(url: url) == nil)

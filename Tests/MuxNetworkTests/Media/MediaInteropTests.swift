@@ -8,12 +8,14 @@ import Testing
 /// Downloads from nginx, which serves `film.mp4` at full speed, and slowly under `slow/`.
 @Suite(.standard, .enabled(if: Interop.nginx != nil, "Tests/Interop/media starts the server that this needs"))
 struct MediaInteropTests {
+    private let store = MemoryStore()
+
     private func media(_ folder: URL) -> AsyncMedia {
         AsyncMedia(
             directory: folder,
             budget: nil,
             durability: .relaxed,
-            repository: MuxRepository(store: MemoryStore())
+            repository: MuxRepository(store: self.store)
         )
     }
 

@@ -21,7 +21,7 @@ struct MediaRelaunchTests {
         }
     }
 
-    /// The work of a process that is killed during the fetch.
+    /// The work of a process that is killed during the fetch; the repository's store is next to `folder`.
     private static func fetch(
         _ url: String,
         _ folder: String,
@@ -33,7 +33,7 @@ struct MediaRelaunchTests {
             directory: URL(filePath: folder, directoryHint: .isDirectory),
             limits: .init(),
             durability: durability,
-            repository: MuxRepository(store: MemoryStore()),
+            repository: MuxRepository(directory: URL(filePath: folder + ".store", directoryHint: .isDirectory)),
             fileSystem: fileSystem
         ) { call, sink in
             _ = try await transport.stream(call, into: sink)

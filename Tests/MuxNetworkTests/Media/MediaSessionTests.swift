@@ -254,6 +254,34 @@ struct MediaSessionTests {
         }
     }
 
+    @Test(arguments: [false, true])
+    func `AM-12 files are not returned after a relaunch if the store has lost the session's number`(
+        isOnDisk: Bool
+    ) async throws {
+        let folder = FileManager.default.temporaryDirectory.appending(component: "MuxMedia-\(UUID().uuidString)")
+        let caches = URL(filePath: folder.path + ".store", directoryHint: .isDirectory)
+        @Sendable func store() -> any MuxStore {
+            if isOnDisk { return JournalStore(directory: caches) }
+            return MemoryStore()
+        }
+        let world = try MediaWorld(folder: folder, store: store())
+        try await world.run { (world) async throws in
+            let file = try await world.media().request(url: world.url)
+            if isOnDisk {
+                let next = try MediaWorld(world.file, folder: world.folder, store: store())
+                #expect(await next.media().loadCachedValue(url: world.url) == file, "the session continues")
+                await next.server.stop()
+                // Another process without media may have signed out before the system removes the store.
+                try FileManager.default.removeItem(at: caches)
+            }
+
+            let next = try MediaWorld(world.file, folder: world.folder, store: store())
+            #expect(await next.media().loadCachedValue(url: world.url) == nil)
+            #expect(world.names == [])
+            await next.server.stop()
+        }
+    }
+
     @Test func `AM-12 the removal of a file fences its running download`() async throws {
         let gate = Gate<Void>()
         let world = try MediaWorld(faults: [.hold(after: 100_000) { try? await gate.pass() }])

@@ -95,10 +95,11 @@ final class MediaWorld: Sendable {
         return (attributes?[.size] as? NSNumber)?.int64Value ?? 0
     }
 
-    /// Stops the server and removes the folder.
+    /// Stops the server and removes the folder, and the store next to the folder.
     func close() async {
         await self.server.stop()
         try? FileManager.default.removeItem(at: self.folder)
+        try? FileManager.default.removeItem(atPath: self.folder.path + ".store")
     }
 
     /// Runs `body`, then ``close()``.

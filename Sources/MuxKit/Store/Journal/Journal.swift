@@ -83,6 +83,14 @@ final class Journal {
         return epoch
     }
 
+    /// The identity in the session file; `nil` if the session file is absent and cannot be created.
+    func identity() throws(MuxStoreError) -> UInt64? {
+        if let content = try self.sessionFile.read(), case .present(let session) = SessionFile.decode(content) {
+            return session.store
+        }
+        return try? self.refreshIfChanged().session.content.store
+    }
+
     /// The result of a lookup.
     enum Finding: Sendable {
         /// The entry; `nil` if no valid entry was found.

@@ -310,7 +310,11 @@ package final class DiskExecutor: SerialExecutor {
     }
 }
 
-extension JournalStore: FolderStore {
+extension JournalStore: FolderStore, IdentifiedStore {
+    package var identity: UInt64? {
+        get throws { try self.journal.withLock { journal throws(MuxStoreError) in try journal.identity() } }
+    }
+
     package nonisolated func setWallTime(_ wallTime: @escaping @Sendable () -> Date) {
         self.clock.withLock { $0 = wallTime }
     }
