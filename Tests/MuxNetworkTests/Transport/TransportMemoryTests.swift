@@ -77,6 +77,47 @@ struct TransportMemoryTests {
     }
 
     #if os(Linux)
+    @Test(.ownThreads) func `TR-07 a large body that is decoded needs less than 16 megabytes of memory`() async {
+        await #expect(processExitsWith: .success) {
+            // Stored blocks of deflate (RFC 1951, section 3.2.4) in the format zlib (RFC 1950): the encoded
+            // body is longer than the decoded body.
+            let (blocks, length) = (1 << 10, 0xffff)
+            let block: [UInt8] = [0, 0xff, 0xff, 0, 0] + [UInt8](repeating: 7, count: length)
+            let count = blocks * length
+            // The checksum (Adler-32) of equal bytes.
+            let low = (1 + 7 * count) % 65_521
+            let high = (count + 7 * (count * (count + 1) / 2)) % 65_521
+            let checksum: [Int] = [high / 256, high % 256, low / 256, low % 256]
+            let end: [UInt8] = [1, 0, 0, 0xff, 0xff] + checksum.map { UInt8($0) }
+            let server = RawServer { connection in
+                while try connection.readRequest().target == "/small" {
+                    try connection.respond(200, String(repeating: "x", count: 1 << 20))
+                }
+                let encoded = 2 + blocks * block.count + end.count
+                try connection.write(
+                    "HTTP/1.1 200 OK\r\nContent-Encoding: deflate\r\nContent-Length: \(encoded)\r\n\r\n"
+                )
+                try connection.write([0x78, 0x01])
+                for _ in 0..<blocks { try connection.write(block) }
+                try connection.write(end)
+                connection.waitForEnd()
+            }
+            let url = try server.start()
+            let transport = SystemTransport()
+            _ = try await transport.send(HTTPCall(url: url.appending(path: "small")))
+            let gate = Gate<Void>()
+            gate.openForGood(returning: ())
+            let sink = SlowSink(gate)
+            let before = ProcessMemory.resident
+            let reply = try await transport.stream(HTTPCall(url: url.appending(path: "large")), into: sink)
+
+            let result = sink.result
+            #expect(reply.status == 200 && result.count == count && before > 0)
+            #expect(result.most - before < 16 << 20)
+            await server.stop()
+        }
+    }
+
     @Test(.ownThreads) func `TR-07 ten thousand calls wait on a single thread, and no core is busy`() async {
         await #expect(processExitsWith: .success) {
             let count = 10_000

@@ -87,7 +87,8 @@ private final class ContentDecoder {
                     return mux_decoder_run(self.decoder, &from, &count, to, size, &written)
                 }
             }
-            self.input = self.input.dropFirst(consumed)
+            // An empty slice would keep the memory of all input.
+            self.input = consumed == self.input.count ? Data() : self.input.dropFirst(consumed)
             self.isComplete = result == 1
             self.isFull = written == size && !self.isComplete
             guard result >= 0, self.isComplete || consumed > 0 || written > 0 else {
