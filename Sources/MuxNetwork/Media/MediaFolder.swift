@@ -36,7 +36,7 @@ final class MediaFolder: Sendable {
         var used: Int64 = 0
         /// The number of uses of each file, by the name of the complete file.
         var uses: [String: Int] = [:]
-        /// The latest modification time that this object set, in nanoseconds since 1970.
+        /// The latest modification time on disk at the opening, or set since, in nanoseconds since 1970.
         var lastMark: Int64 = 0
     }
 
@@ -111,7 +111,10 @@ final class MediaFolder: Sendable {
             }
             try self.fileSystem.makeFolders(self.path)
             self.removeLeftoverSidecars()
-            disk.used = try self.entries().reduce(0) { $0 + $1.status.size }
+            let entries = try self.entries()
+            disk.used = entries.reduce(0) { $0 + $1.status.size }
+            // A clock that was set back since the last launch must not make new files the oldest files.
+            disk.lastMark = entries.reduce(disk.lastMark) { max($0, min($1.status.modified, Self.maximumMark)) }
             (disk.opening, disk.session) = (opening, session)
         }
         // Outside the lock: no method uses the moved files.
@@ -183,6 +186,8 @@ final class MediaFolder: Sendable {
     }
 
     private static let removedPrefix = "removed-"
+    /// The maximum of a time from the clock or the disk, in nanoseconds; a greater time may follow in order.
+    private static let maximumMark: Int64 = 9_000_000_000_000_000_000
 
     private var sessionFile: DurableFile { DurableFile("session", in: self.root, fileSystem: self.fileSystem) }
 
@@ -206,7 +211,7 @@ final class MediaFolder: Sendable {
     @discardableResult
     private func markUsed(_ name: MediaName, _ disk: inout Disk) -> Bool {
         // `max` first: a date that is not a number counts as 0.
-        let now = Int64(min(max(0, self.wallTime().timeIntervalSince1970 * 1e9), 9e18))
+        let now = Int64(min(max(0, self.wallTime().timeIntervalSince1970 * 1e9), Double(Self.maximumMark)))
         disk.lastMark = max(now, disk.lastMark + 1)
         do throws(MuxStoreError) {
             try self.fileSystem.setModified(self.path(name.file), to: disk.lastMark)

@@ -58,6 +58,32 @@ struct MediaLimitTests {
         await media.expectAtRest()
     }
 
+    @Test func `PT-01 files are evicted in order of use although the clock is set back before a relaunch`() async throws
+    {
+        let folder = try CacheFolder()
+        let store = MemoryStore()
+        let transport = ClosureTransport { _ in HTTPReply(status: 200, body: Data(count: 1_000)) }
+        func media(_ seconds: TimeInterval) -> AsyncMedia {
+            AsyncMedia(
+                directory: folder.url,
+                limits: AsyncMedia.Limits { $0.maximumBytes = 2_500 },
+                durability: .relaxed,
+                repository: MuxRepository(store: store, wallTime: { Date(timeIntervalSince1970: seconds) }),
+                fileSystem: POSIXFileSystem()
+            ) { call, sink in
+                _ = try await transport.exchange(call, into: sink)
+            }
+        }
+        let urls = ["/a.jpg", "/b.jpg", "/c.jpg"].map { CacheFolder.url($0) }
+        _ = try await media(4_000_000_000).request(url: urls[0])
+        let relaunched = media(1_000_000_000)
+        for url in urls.dropFirst() { _ = try await relaunched.request(url: url) }
+
+        let names = try folder.files().map(\.lastPathComponent)
+        #expect(urls.map { names.contains(MediaName($0).file) } == [false, true, true])
+        await relaunched.expectAtRest()
+    }
+
     @Test func `AM-09 a file in use is not evicted`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 1000))
         try await world.run { (world) async throws in
