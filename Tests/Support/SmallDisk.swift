@@ -16,13 +16,17 @@ package final class SmallDisk: FileSystem {
     private let base = POSIXFileSystem()
     private let root: String
     private let code: Int32
+    private let countsBlocks: Bool
     private let state: Locked<State>
 
     /// Makes a disk of `capacity` bytes for the files below `root`; a write that does not fit fails with
     /// `code`.
-    package init(_ root: String, capacity: Int64, code: Int32) {
+    ///
+    /// With `countsBlocks: false`, the free space is unknown.
+    package init(_ root: String, capacity: Int64, code: Int32, countsBlocks: Bool = true) {
         self.root = root
         self.code = code
+        self.countsBlocks = countsBlocks
         self.state = Locked(State(capacity: capacity))
     }
 
@@ -81,7 +85,7 @@ package final class SmallDisk: FileSystem {
         return file
     }
 
-    package func freeSpace(at path: String) -> Int64 { max(0, self.capacity - self.used) }
+    package func freeSpace(at path: String) -> Int64 { self.countsBlocks ? max(0, self.capacity - self.used) : .max }
     package func read(_ file: OpenFile, at offset: Int64, count: Int) throws(MuxStoreError) -> [UInt8] {
         try self.base.read(file, at: offset, count: count)
     }

@@ -95,6 +95,22 @@ struct FullDiskTests {
         #expect(disk.refusals > 0 && disk.used <= size)
     }
 
+    @Test func `DS-02 a file system that counts no blocks has unknown free space`() {
+        #expect(POSIXFileSystem.freeSpace(blocks: 0, available: 0, 4_096) == .max)
+        #expect(POSIXFileSystem.freeSpace(blocks: 9, available: 0, 4_096) == 0)
+        #expect(POSIXFileSystem.freeSpace(blocks: 9, available: 2, 4_096) == 8_192)
+        #expect(POSIXFileSystem.freeSpace(blocks: .max, available: .max, 4_096) == .max)
+    }
+
+    @Test func `DS-02 a save on a full disk with unknown free space evicts other entries`() async throws {
+        let scratch = Scratch()
+        let disk = SmallDisk(scratch.root.path, capacity: 128 << 10, code: ENOSPC, countsBlocks: false)
+        let store = scratch.store(disk)
+        for key in 0..<64 { try await store.save([self.entry(key, 0)], durability: .relaxed) }
+        #expect(disk.refusals > 0 && disk.used <= 128 << 10)
+        #expect(try await scratch.store().load(name("63")) == self.entry(63, 0))
+    }
+
     @Test(arguments: mounted)
     func `DS-02 a full real file system accepts saves, clears and sign-outs`(folder: URL) async throws {
         let values = try folder.resourceValues(forKeys: [.volumeTotalCapacityKey])

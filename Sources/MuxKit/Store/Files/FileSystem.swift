@@ -82,7 +82,7 @@ package protocol FileSystem: Sendable {
     /// Sets the modification time, in nanoseconds since 1970.
     func setModified(_ path: String, to nanoseconds: Int64) throws(MuxStoreError)
 
-    /// The number of bytes available to this user on the file system of `path`.
+    /// The number of bytes available to this user on the file system of `path`; `Int64.max` if unknown.
     func freeSpace(at path: String) throws(MuxStoreError) -> Int64
 }
 

@@ -35,8 +35,9 @@ extension Journal {
         // If the quota is exhausted, the disk's free space does not help: a single record must fit into the
         // space of the segment.
         if error.isOverQuota, records.headers.count == 1, count > size { throw error }
-        // Limited, so that the sums below do not overflow.
-        let free = min((try? self.fileSystem.freeSpace(at: self.layout.root)) ?? 0, 1 << 50)
+        let space = (try? self.fileSystem.freeSpace(at: self.layout.root)) ?? .max
+        // Unknown space counts as none. Limited, so that the sums below do not overflow.
+        let free = space == .max ? 0 : min(space, 1 << 50)
         // The space suffices, so the error has another cause.
         if !error.isOverQuota, free - Self.slack > count { throw error }
         let dropped = try records.keepLast(within: size + free - Self.slack, orThrow: error)

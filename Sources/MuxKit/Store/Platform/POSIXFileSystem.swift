@@ -238,7 +238,12 @@ package struct POSIXFileSystem: FileSystem {
         try self.call(.freeSpace, on: path) { unsafe statvfs(path, &info) }
         let size = UInt128(info.f_frsize)
         #endif
-        return Int64(clamping: UInt128(info.f_bavail) * size)
+        return Self.freeSpace(blocks: UInt64(info.f_blocks), available: UInt64(info.f_bavail), size)
+    }
+
+    /// The available bytes; the maximum if the file system counts no blocks, as without a limit.
+    package static func freeSpace(blocks: UInt64, available: UInt64, _ size: UInt128) -> Int64 {
+        blocks == 0 && available == 0 ? .max : Int64(clamping: UInt128(available) * size)
     }
 
     /// Flushes the file and the drive's cache, as far as the file system permits.
