@@ -291,7 +291,11 @@ final class MediaFolder: Sendable {
             disk.used -= size
             // An empty file is not truncated: at the close, ext4 flushes a file that was truncated to zero,
             // and the caller waits for the flush.
-            if size > 0 { try self.fileSystem.truncate(file, to: 0) }
+            if size > 0 {
+                try self.fileSystem.truncate(file, to: 0)
+                // A file system may write a new sidecar to the disk before the truncation.
+                if self.durability == .full { try self.fileSystem.synchronize(file) }
+            }
             let note = DurableFile(name.sidecar, in: self.path, fileSystem: self.fileSystem)
             // After a power failure, a former sidecar must not return: the sidecar would describe other
             // bytes. The loss of a first sidecar only prevents a resumption.

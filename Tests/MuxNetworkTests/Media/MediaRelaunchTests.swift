@@ -131,6 +131,24 @@ struct MediaRelaunchTests {
         }
     }
 
+    @Test func `PT-03 the truncation of a changed file is synchronized before its new sidecar`() async throws {
+        let file = LoopbackServer.File(size: 40_000)
+        let world = try MediaWorld(file, faults: [.cut(after: 10_000)]) { request in
+            if request.header("Range") != nil { file.replace(size: 30_000, seed: 9, etag: "\"2\"") }
+            return nil
+        }
+        try await world.run { (world) async throws in
+            let files = RecordingFileSystem()
+            _ = try await Self.fetch(world.url.absoluteString, world.folder.path, files, durability: .full)
+
+            let (calls, name) = (files.calls, MediaName(world.url))
+            let truncation = try #require(calls.firstIndex(of: FileCall(.truncate, name.partial)))
+            let later = calls[truncation...]
+            let sidecar = try #require(later.firstIndex(of: FileCall(.rename, name.sidecar)))
+            #expect(later[..<sidecar].contains(FileCall(.synchronize, name.partial)))
+        }
+    }
+
     @Test func `AM-05 after a failure of any call to the disk the next process gets the right file`() async throws {
         let world = try MediaWorld(LoopbackServer.File(size: 40_000))
         try await world.run { (world) async throws in
