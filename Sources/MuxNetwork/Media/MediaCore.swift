@@ -17,7 +17,11 @@ final class MediaCore: Sendable {
         /// The digests that requests of the current flight expect, including cancelled requests.
         var digests: [MediaName: Set<String>] = [:]
         /// The digests of verified files, by the name of the file.
-        var verified: [String: String] = [:]
+        ///
+        /// Above 10,000 digests, all are dropped: without its digest, a file is only read again.
+        var verified: [String: String] = [:] {
+            didSet { if self.verified.count > 10_000 { self.verified = [:] } }
+        }
         /// The files with consumers of states.
         var followed: [MediaName: FollowedFile] = [:]
         /// The number of the folder's opening; incremented at the end of a session.

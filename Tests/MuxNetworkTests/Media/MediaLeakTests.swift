@@ -1,9 +1,10 @@
 import Foundation
 import MuxKit
-import MuxNetwork
 import MuxTestSupport
 import MuxTesting
 import Testing
+
+@testable import MuxNetwork
 
 /// Leftovers of killed processes in the media folder, and state that must not outlive its file.
 @Suite(.standard)
@@ -31,6 +32,13 @@ struct MediaLeakTests {
 
             #expect(self.everything(world) == ["media", "media/\(file.lastPathComponent)", "session"])
         }
+    }
+
+    @Test func `PT-01 the number of digests of verified files is bounded`() {
+        var state = MediaCore.State()
+        for number in 0..<25_000 { state.verified["\(number)"] = "digest" }
+        #expect(state.verified.count <= 10_000)
+        #expect(state.verified["24999"] == "digest")
     }
 
     @Test func `PT-01 the removal of all files leaves only the session file`() async throws {
