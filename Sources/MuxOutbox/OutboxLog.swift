@@ -298,7 +298,7 @@ package final class OutboxLog {
         let hasOld = self.oldestSession.map { $0 < self.machine.session } ?? false
         guard hasOld || self.mustEraseNewerRecords else { return }
         try self.checkLock()
-        guard self.file != nil else {
+        guard let file = self.file else {
             // The file could not be read or replaced before.
             if try self.fileSystem.status(at: self.path) != nil {
                 throw .fileSystem(.open, code: POSIXFileSystem.ioError)
@@ -313,7 +313,13 @@ package final class OutboxLog {
             // truncated file. ``rewrite(isErasing:)`` has closed the file: the next operation reads the file
             // again.
             guard self.contents.isEmpty else { throw error }
-            try self.temporaryFile.write(Data(), durability: .full)
+            do throws(MuxStoreError) {
+                try self.temporaryFile.write(Data(), durability: .full)
+            } catch let error where error.isOutOfSpace {
+                // Without room for a new file, the data of the ended session must leave the disk nevertheless.
+                try self.fileSystem.truncate(file, to: 0)
+                try self.fileSystem.synchronize(file)
+            }
         }
         self.mustEraseNewerRecords = false
     }

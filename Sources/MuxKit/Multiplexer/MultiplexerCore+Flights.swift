@@ -81,7 +81,9 @@ extension MultiplexerCore {
         let fetched = try await self.fetchWithRetries(key, before)
         guard let claim, case .sharedStore(let shared) = self.backing else {
             let entry = self.entry(of: fetched, key, since: beginning.tagNumber)
-            if case .sharedStore(let shared) = self.backing, !fetched.isKept || entry.timeToLive <= .zero {
+            if case .sharedStore(let shared) = self.backing,
+                !fetched.isKept || fetched.timeToLive.map({ $0 <= .zero }) ?? false
+            {
                 shared.invalidateFormerEntry(of: key)
             }
             return self.landValue(fetched, entry, key, flight, beginning)

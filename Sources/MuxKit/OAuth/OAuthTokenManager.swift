@@ -117,8 +117,12 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
     /// Ends the session in this process if another process has ended the session.
     ///
     /// No effect if the repository cannot be read now.
-    private func endSessionIfEnded() async {
-        if !self.storage.isPrivate, self.storage.mayWait { try? await self.repository.checkSession() }
+    ///
+    /// - Returns: Whether this call has ended the session.
+    @discardableResult
+    private func endSessionIfEnded() async -> Bool {
+        guard !self.storage.isPrivate, self.storage.mayWait else { return false }
+        return (try? await self.repository.checkSession()) ?? false
     }
 
     // MARK: - Tokens from outside the runner
@@ -136,7 +140,10 @@ final class OAuthTokenManager<AccessToken: Codable & Sendable, RefreshToken: Cod
         lower: Lower
     ) async throws {
         // Tokens of an ended session would be removed by the next process.
-        await self.endSessionIfEnded()
+        let session = upper.session
+        let isEndedElsewhere = await self.endSessionIfEnded()
+        // A sign-out of this process during the call ends the call.
+        guard isEndedElsewhere || upper.session == session else { throw RunnerError.signedOut }
         let refusedEpoch = self.sessionState.withLock { $0.refusedEpoch }
         if let present = upper.held, present.epoch != refusedEpoch,
             self.storage.tokens.areSame(present.value.refresh, refresh)

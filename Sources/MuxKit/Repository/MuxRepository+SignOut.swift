@@ -39,14 +39,16 @@ extension MuxRepository {
 
     /// Ends the session in this process if another process has signed out.
     ///
+    /// - Returns: Whether this call has ended the session.
     /// - Throws: The store's error; the session continues.
+    @discardableResult
     @usableFromInline
-    nonisolated func checkSession() async throws {
-        guard !self.isSigningOut else { return }
+    nonisolated func checkSession() async throws -> Bool {
+        guard !self.isSigningOut else { return false }
         // A store that makes requests during this call would recurse without end.
-        guard !Self.isCheckingSession else { return }
+        guard !Self.isCheckingSession else { return false }
         let epoch = try await Self.$isCheckingSession.withValue(true) { try await self.store.sessionEpoch() }
-        _ = await self.verifySession(epoch)
+        return await self.compareSession(epoch).isLater
     }
 
     /// The names of the entries that the current task loads.
@@ -125,7 +127,10 @@ extension MuxRepository {
 
     /// Whether `epoch`, just read from the store, is the epoch of this process's session; ends the session if
     /// `epoch` is later.
-    nonisolated func verifySession(_ epoch: UInt64) async -> Bool {
+    nonisolated func verifySession(_ epoch: UInt64) async -> Bool { await self.compareSession(epoch).isCurrent }
+
+    /// As ``verifySession(_:)``; also returns whether `epoch` was later.
+    private nonisolated func compareSession(_ epoch: UInt64) async -> (isCurrent: Bool, isLater: Bool) {
         let (isCurrentSession, isLater) = self.registry.withLock { registry in
             guard !registry.owesSignOut, !registry.isEnding else { return (false, false) }
             let known = registry.sessionEpoch ?? epoch
@@ -139,7 +144,7 @@ extension MuxRepository {
             self.endedElsewhere(in: epoch)
         }
         if isCurrentSession { self.watchSession() }
-        return isCurrentSession
+        return (isCurrentSession, isLater)
     }
 
     /// Ends the session in this process, because the store is in session `epoch`.
@@ -292,7 +297,7 @@ extension MuxRepository {
             // An outbox may have noted a later epoch, which the failed sign-out announced.
             var announced: UInt64 = 0
             for participant in self.growingParticipants { announced = max(announced, await participant.lastSession()) }
-            epoch = max(found, announced, try owed ?? Self.next(after: max(found, known ?? 0)))
+            epoch = max(found, known ?? 0, announced, try owed ?? Self.next(after: max(found, known ?? 0)))
         }
         // Otherwise the entries are of the present session, which another process has begun.
         if found < epoch {
@@ -303,7 +308,7 @@ extension MuxRepository {
         let settled = epoch
         self.registry.withLock { registry in
             registry.sessionEpoch = settled
-            registry.owesSignOut = false
+            registry.owesNoSignOut()
         }
         return settled
     }
@@ -354,9 +359,9 @@ extension MuxRepository {
             }
             guard !report.isRefused else { return report }
             // From now on, an outbox refuses changes of this session.
-            let owedSignOut = self.registry.withLock { registry in
-                defer { registry.owesSignOut = true }
-                return registry.owesSignOut
+            let former = self.registry.withLock { registry in
+                defer { (registry.owesSignOut, registry.owedEpoch) = (true, nil) }
+                return (owes: registry.owesSignOut, epoch: registry.owedEpoch)
             }
             var last: UInt64 = 0
             // Again: a change may have been added before the flag was set.
@@ -365,14 +370,17 @@ extension MuxRepository {
                 last = max(last, await participant.lastSession())
             }
             guard !report.isRefused else {
-                self.registry.withLock { $0.owesSignOut = owedSignOut }
+                self.registry.withLock { ($0.owesSignOut, $0.owedEpoch) = (former.owes, former.epoch) }
                 return report
             }
             do {
-                let known = max(last, self.registry.withLock { $0.sessionEpoch ?? 0 })
+                let sessionEpoch = self.registry.withLock { $0.sessionEpoch }
+                let known = max(last, sessionEpoch ?? 0, former.epoch ?? 0)
                 let found: Result<UInt64, any Error>
                 do { found = .success(try await self.store.sessionEpoch()) } catch { found = .failure(error) }
                 let epoch = try Self.next(after: max(known, (try? found.get()) ?? 0))
+                // With an unknown epoch, the participants would keep the data of later sessions.
+                if sessionEpoch == nil, known == 0 { _ = try found.get() }
                 // First, because the system may empty the repository's folder, and remove the epoch; also
                 // after a failed read, because the process may end before the rise. A failure is not
                 // reported here: `removeTraces` below accesses the same state and reports.
@@ -385,10 +393,9 @@ extension MuxRepository {
             }
             self.sharedStore?.addInvalidations(of: [.everything])
             self.endInMemory { registry in
-                registry.owedEpoch = nil
                 guard let raised else { return }
                 registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
-                registry.owesSignOut = false
+                registry.owesNoSignOut()
             }
             if let failure = await self.removeEverything() { report.failures.append(failure) }
             for participant in self.growingParticipants {
@@ -457,7 +464,7 @@ extension MuxRepository {
             }
             self.endInMemory(sparing: spared) { registry in
                 registry.sessionEpoch = max(found, epoch)
-                registry.owesSignOut = false
+                registry.owesNoSignOut()
             }
             // The process that raised the epoch also removes the entries. A removal here could remove entries
             // of the next session.

@@ -118,6 +118,9 @@ public actor MuxRepository {
         var owesRemoval = false
         /// The number of times that the store has lost all entries, as last read by a save.
         var losses = 0
+
+        /// Records that no sign-out is owed any more.
+        mutating func owesNoSignOut() { (self.owesSignOut, self.owedEpoch) = (false, nil) }
     }
 
     /// Makes a repository with entries in a folder.

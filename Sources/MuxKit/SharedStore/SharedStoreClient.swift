@@ -12,6 +12,9 @@ package final class SharedStoreClient: Sendable {
         var pending = PendingInvalidations()
         /// Whether the task of ``sendInvalidationsLater()`` is running.
         var isResending = false
+        /// Whether an additional task of ``sendInvalidationsLater()`` is running, and whether it must continue.
+        var isSendingOthers = false
+        var hasOthers = false
         /// The reason of the current outage; `nil` without an outage.
         var outage: MuxEvent.Reason?
         var listener: Task<Void, Never>?
@@ -432,15 +435,23 @@ package final class SharedStoreClient: Sendable {
     /// Starts a task, unless the task runs, to send the pending invalidations until the store has confirmed
     /// all.
     func sendInvalidationsLater() {
-        let (begins, hasRefused) = self.state.withLock { state in
-            defer { state.isResending = true }
-            return (!state.isResending, state.pending.hasRefused)
-        }
-        guard begins else {
+        let (begins, sendsOthers) = self.state.withLock { state in
+            guard state.isResending else {
+                state.isResending = true
+                return (true, false)
+            }
             // The task may wait before it repeats a refused invalidation: the others must not wait.
-            if hasRefused { self.background("mux.invalidate") { [weak self] in try? await self?.sendPending() } }
-            return
+            guard state.pending.hasRefused else { return (false, false) }
+            state.hasOthers = true
+            defer { state.isSendingOthers = true }
+            return (false, !state.isSendingOthers)
         }
+        if sendsOthers {
+            self.background("mux.invalidate") { [weak self] in
+                while self?.takeOthers() ?? false { try? await self?.sendPending() }
+            }
+        }
+        guard begins else { return }
         let loop = self.patientLoop(for: nil)
         self.background("mux.invalidate") { [weak self] in
             try? await loop.runPlainly { _ in
@@ -451,6 +462,15 @@ package final class SharedStoreClient: Sendable {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether invalidations were added since the last call; if not, records the end of the additional task.
+    private func takeOthers() -> Bool {
+        self.state.withLock { state in
+            defer { state.hasOthers = false }
+            state.isSendingOthers = state.hasOthers
+            return state.hasOthers
         }
     }
 

@@ -258,7 +258,7 @@ package protocol IdentifiedStore: MuxStore {
     /// A random number, which changes if the store loses the number of the session; `nil` if the store cannot
     /// keep the random number.
     ///
-    /// A store in memory has another number in each process.
+    /// Each store in memory has another number.
     var identity: UInt64? { get async throws }
 }
 

@@ -61,7 +61,8 @@ extension ResponseCache {
         // variants.
         if self.settings.cacheKey != nil { _ = await self.stored(request.resource) }
         let (partLimit, now) = (self.settings.memoryBodyLimit, self.now.date)
-        let change = self.runningExchanges.withLock { running -> (gone: [StoredResponse], isStored: Bool)? in
+        let change = self.runningExchanges.withLock {
+            running -> (gone: [StoredResponse], isStored: Bool, isMarked: Bool)? in
             var isOfSession = false
             let isCurrent = self.engine.report(from: flight, of: name) { _ in
                 isOfSession = self.session == name.session
@@ -98,7 +99,7 @@ extension ResponseCache {
         }
         // The next process must not find the replaced response, or a response without its mark for
         // validation, on disk.
-        if !change.isStored || response.body == .none { await self.save(request.resource) }
+        if change.isMarked || response.body == .none { await self.save(request.resource) }
         return change.isStored
     }
 
@@ -194,16 +195,19 @@ extension ResponseCache {
         self.runningExchanges.withLock { _ in self.fence(except: own) { $0 == resource } }
         let known = await self.stored(resource)
         // Fenced again: an exchange may have begun during the read.
-        let isMarked = self.runningExchanges.withLock { _ -> Bool in
+        var isInMemory = false
+        let isMarked = self.runningExchanges.withLock { _ in
             self.fence(except: own) { $0 == resource }
-            return self.change(resource) { stored -> Bool? in
-                guard !stored.responses.isEmpty else { return nil }
+            return self.change(resource) { stored -> Void? in
+                isInMemory = !stored.responses.isEmpty
+                guard stored.responses.contains(where: { !$0.isInvalidated }) else { return nil }
                 stored.update { $0.isInvalidated = true }
-                return true
-            } ?? false
+                return ()
+            } != nil
         }
         // The next process must not find the responses without the mark on disk.
-        guard !isMarked else { return await self.save(resource) }
+        if isMarked { await self.save(resource) }
+        guard !isInMemory else { return }
         // The stored responses are not in memory: they are only on disk, or cannot be read now.
         guard self.settings.cacheKey != nil else { return }
         await self.responses.clear(key: resource)

@@ -266,15 +266,15 @@ struct StoredResponses: Sendable {
     ///   - fields: The fields of the request.
     ///   - partLimit: The maximum sum of the lengths of combined parts, in bytes.
     ///   - now: The current wall-clock time.
-    /// - Returns: The responses that are no longer stored, and whether `response` is stored. If not, `gone`
-    ///   contains only `response`.
+    /// - Returns: The responses that are no longer stored, whether `response` is stored, and whether a stored
+    ///   response was marked. Without a storage, `gone` contains only `response`.
     mutating func insert(
         _ response: StoredResponse,
         replacing former: StoredResponse? = nil,
         for fields: SelectingFields,
         partLimit: Int,
         at now: Date
-    ) -> (gone: [StoredResponse], isStored: Bool) {
+    ) -> (gone: [StoredResponse], isStored: Bool, isMarked: Bool) {
         var response = response
         var isDisputed = false
         for place in self.responses.indices where self.responses[place].isSelected(by: fields) {
@@ -287,27 +287,27 @@ struct StoredResponses: Sendable {
                     // The complete response replaces the part, and counts as at least as new.
                     response.sent = max(response.sent, stored.sent)
                 } else if stored.part == nil {
-                    return ([response], false)
+                    return ([response], false, false)
                 } else if relation == .newer {
                     response = stored.combined(with: response, limit: partLimit) ?? response
                 } else if let combined = response.combined(with: stored, limit: partLimit) {
                     response = combined
                 } else {
-                    return ([response], false)
+                    return ([response], false, false)
                 }
             } else if relation == .older {
-                return ([response], false)
+                return ([response], false, false)
             } else if relation == .disputed, !stored.isInvalidated {
                 self.responses[place].isInvalidated = true
                 isDisputed = true
             }
         }
-        guard !isDisputed else { return ([response], false) }
+        guard !isDisputed else { return ([response], false, true) }
         var gone = self.responses.filter { $0.isSelected(by: fields) }
         self.responses.removeAll { $0.isSelected(by: fields) }
         self.responses.insert(response, at: 0)
         while self.responses.count > Self.maximumCount, let last = self.responses.popLast() { gone.append(last) }
-        return (gone, true)
+        return (gone, true, false)
     }
 
     /// Removes the stored responses that another response replaces; marks a stored response for validation if

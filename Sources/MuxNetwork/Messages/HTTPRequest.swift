@@ -107,8 +107,9 @@ extension HTTPRequest where Output: Decodable {
     /// an empty body.
     public var mapper: HTTPMapper<Output> {
         let data = HTTPMapper<Data>.data(errors: ServerError.self)
-        let optional: HTTPMapper<Data?> = data.map { $0.isEmpty ? nil : $0 }
-        return data as? HTTPMapper<Output> ?? optional as? HTTPMapper<Output> ?? .json(errors: ServerError.self)
+        return data as? HTTPMapper<Output>
+            ?? data.map { $0.isEmpty ? nil : Optional($0) } as? HTTPMapper<Output>
+            ?? .json(errors: ServerError.self)
     }
 }
 

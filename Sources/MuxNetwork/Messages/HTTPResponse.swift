@@ -61,13 +61,15 @@ public struct HTTPResponse: Sendable, Hashable {
     /// URL, not the method: then any redirection of an unsafe request to another resource counts as a change.
     var isOfLaterRequest: Bool {
         if let hasOtherMethod = self.hasOtherMethod.value { return hasOtherMethod }
-        return !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) && self.isRedirected
+        guard let url, !(HTTPMethod(rawValue: self.request.method)?.isSafe ?? false) else { return false }
+        return HTTPResourceName(url) != HTTPResourceName(self.request.url)
     }
 
-    /// Whether a redirection led to another resource than the resource of ``request``.
+    /// Whether a redirection led to another resource than the resource of ``request``; `false` for a URL that
+    /// names no resource of HTTP, as custom transports may report.
     var isRedirected: Bool {
-        guard let url else { return false }
-        return HTTPResourceName(url) != HTTPResourceName(self.request.url)
+        guard let name = self.url.flatMap({ HTTPResourceName($0) }) else { return false }
+        return name != HTTPResourceName(self.request.url)
     }
 
     /// Whether the status is 401: the server refused the token of ``request``, or requires a token.

@@ -100,6 +100,28 @@ struct TokenReplacementTests {
         #expect(self.oauth.statistics.reusesDetected == 0)
     }
 
+    @Test func `B11 a sign-out during a call of set ends the call`() async throws {
+        let store = UnreliableStore()
+        let gate = Gate<Void>()
+        let runner = OAuthDependentRunner<String, String>(
+            store: UnreliableTokenStore(),
+            repository: MuxRepository(store: store),
+            refreshAccess: { OAuthRenewal(access: $0) },
+            signIn: { OAuthSignIn(refresh: "new") }
+        )
+        #expect(await runner.status != .signedIn)
+        store.beforeEpoch.withLock { $0 = { try await gate.pass() } }
+        let setting = Task { try await runner.set(refresh: "late") }
+        await gate.waitForCall(1)
+        store.beforeEpoch.withLock { $0 = {} }
+        await runner.signOut()
+        gate.openForGood(returning: ())
+
+        let error = await #expect(throws: RunnerError.self) { try await setting.value }
+        #expect(error?.code == .signedOut)
+        #expect(try await runner.run { $0 } == "new")
+    }
+
     @Test func `B11 a late end of saving a set token does not undo a renewal`() async throws {
         let runner = self.oauth.runner()
         let alice = try await self.oauth.server.signIn(user: "alice", password: "a")

@@ -14,7 +14,7 @@ struct UnreliableStore: MuxStore {
     /// The number of names in each call.
     let portions = Locked<[Int]>([])
     let failsEpochs = Locked(false)
-    let beforeEpoch = Locked<@Sendable () throws -> Void>({})
+    let beforeEpoch = Locked<@Sendable () async throws -> Void>({})
     /// Whether calls of a cancelled task throw.
     let heedsCancellation = Locked(false)
     let beforeSave = Locked<@Sendable () async -> Void>({})
@@ -32,7 +32,7 @@ struct UnreliableStore: MuxStore {
 
     func sessionEpoch() async throws -> UInt64 {
         try self.pass(self.failsEpochs)
-        try self.beforeEpoch.withLock { $0 }()
+        try await self.beforeEpoch.withLock { $0 }()
         return try await self.memory.sessionEpoch()
     }
 

@@ -46,7 +46,7 @@ final class DiskBacking<Slots: SlotStorage>: Sendable {
             // Without a read from the store, this call must detect a session that another process has ended.
             // The call may return while another task still ends the session in this process; then the fetched
             // value is dropped.
-            try? await self.memory.repository.checkSession()
+            _ = try? await self.memory.repository.checkSession()
             return LookUp()
         }
         do {

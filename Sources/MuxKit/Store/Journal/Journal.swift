@@ -83,12 +83,17 @@ final class Journal {
         return epoch
     }
 
-    /// The identity in the session file; `nil` if the session file is absent and cannot be created.
+    /// The identity in the session file; `nil` if the session file is absent, and the folder cannot be
+    /// written to.
     func identity() throws(MuxStoreError) -> UInt64? {
         if let content = try self.sessionFile.read(), case .present(let session) = SessionFile.decode(content) {
             return session.store
         }
-        return try? self.refreshIfChanged().session.content.store
+        do throws(MuxStoreError) {
+            return try self.refreshIfChanged().session.content.store
+        } catch let error where error.saysUnwritable {
+            return nil
+        }
     }
 
     /// The result of a lookup.
