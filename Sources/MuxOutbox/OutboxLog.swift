@@ -316,7 +316,8 @@ package final class OutboxLog {
             do throws(MuxStoreError) {
                 try self.temporaryFile.write(Data(), durability: .full)
             } catch let error where error.isOutOfSpace {
-                // Without room for a new file, the data of the ended session must leave the disk nevertheless.
+                // Without room for a new file, the data of the ended session must leave the disk
+                // nevertheless.
                 try self.fileSystem.truncate(file, to: 0)
                 try self.fileSystem.synchronize(file)
             }

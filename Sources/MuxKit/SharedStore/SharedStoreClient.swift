@@ -12,7 +12,8 @@ package final class SharedStoreClient: Sendable {
         var pending = PendingInvalidations()
         /// Whether the task of ``sendInvalidationsLater()`` is running.
         var isResending = false
-        /// Whether an additional task of ``sendInvalidationsLater()`` is running, and whether it must continue.
+        /// Whether an additional task of ``sendInvalidationsLater()`` is running, and whether it must
+        /// continue.
         var isSendingOthers = false
         var hasOthers = false
         /// The reason of the current outage; `nil` without an outage.
