@@ -91,20 +91,6 @@ struct ObservedRenewalTests {
         }
     }
 
-    @Test func `SC-02 a value that is cleared in the turn of a refresh is not requested`() async {
-        let fetch = ScriptedFetch<Int>([.value(1), .value(2)])
-        let number = Multiplexer<Int>(policy: self.policy, repository: self.repository) { try await fetch() }
-        let observed = number.observed()
-        await self.following(observed) {
-            await self.until { observed.value == 1 && number.occupancy.tasks == 0 }
-            number.refresh()
-            await number.clear()
-            await self.until { observed.value == nil }
-            for _ in 0..<200 { await Task.yield() }
-            #expect(fetch.callCount == 1)
-        }
-    }
-
     @Test func `SC-02 a renewal does not end with the fetch of another caller that leaves`() async throws {
         let gate = Gate<Int>()
         let fetch = ScriptedFetch<Int>([.value(1), .gated(gate)])
