@@ -16,6 +16,7 @@ final class OutboxSender: Sendable {
         var wait: Wait?
         /// Whether ``retryNow()`` was called since the beginning of the last step.
         var wasWoken = false
+        /// See ``OutboxSender/change``.
         var change: OutboxStateMachine.ID?
     }
 
@@ -33,7 +34,7 @@ final class OutboxSender: Sendable {
         set { self.state.withLock { $0.wait = newValue } }
     }
 
-    /// The change of the last attempt; `nil` if the last step made no attempt.
+    /// The change that the last step chose to send; `nil` if the last step ended before the choice.
     var change: OutboxStateMachine.ID? {
         get { self.state.withLock { $0.change } }
         set { self.state.withLock { $0.change = newValue } }
@@ -158,8 +159,8 @@ extension OutboxCore {
     /// - Parameters:
     ///   - run: The run of the sender.
     ///   - failures: The number of failures since the last output.
-    /// - Returns: The output `true` if the lane may have another change, and `false` if the sender must end;
-    ///   or a failure with the wait before the next step.
+    /// - Returns: The output `true` for another run, such as for the next change, or after a wait before the
+    ///   first attempt; `false` if the sender must end; or a failure with the wait before the next step.
     private func step(_ run: Run, failures: Int) async -> RetryResult<Bool> {
         run.sender.begin()
         do {

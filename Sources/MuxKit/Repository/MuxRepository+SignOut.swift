@@ -308,7 +308,7 @@ extension MuxRepository {
         let settled = epoch
         self.registry.withLock { registry in
             registry.sessionEpoch = settled
-            registry.owesNoSignOut()
+            registry.endOwedSignOut()
         }
         return settled
     }
@@ -379,7 +379,8 @@ extension MuxRepository {
                 let found: Result<UInt64, any Error>
                 do { found = .success(try await self.store.sessionEpoch()) } catch { found = .failure(error) }
                 let epoch = try Self.next(after: max(known, (try? found.get()) ?? 0))
-                // With an unknown epoch, the participants would keep the data of later sessions.
+                // If no epoch is known, the announced epoch may be too low: tokens of later sessions would
+                // stay.
                 if sessionEpoch == nil, known == 0 { _ = try found.get() }
                 // First, because the system may empty the repository's folder, and remove the epoch; also
                 // after a failed read, because the process may end before the rise. A failure is not
@@ -395,7 +396,7 @@ extension MuxRepository {
             self.endInMemory { registry in
                 guard let raised else { return }
                 registry.sessionEpoch = max(registry.sessionEpoch ?? 0, raised)
-                registry.owesNoSignOut()
+                registry.endOwedSignOut()
             }
             if let failure = await self.removeEverything() { report.failures.append(failure) }
             for participant in self.growingParticipants {
@@ -464,7 +465,7 @@ extension MuxRepository {
             }
             self.endInMemory(sparing: spared) { registry in
                 registry.sessionEpoch = max(found, epoch)
-                registry.owesNoSignOut()
+                registry.endOwedSignOut()
             }
             // The process that raised the epoch also removes the entries. A removal here could remove entries
             // of the next session.

@@ -120,7 +120,7 @@ public actor MuxRepository {
         var losses = 0
 
         /// Records that no sign-out is owed any more.
-        mutating func owesNoSignOut() { (self.owesSignOut, self.owedEpoch) = (false, nil) }
+        mutating func endOwedSignOut() { (self.owesSignOut, self.owedEpoch) = (false, nil) }
     }
 
     /// Makes a repository with entries in a folder.

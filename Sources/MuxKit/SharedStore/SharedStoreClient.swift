@@ -12,9 +12,9 @@ package final class SharedStoreClient: Sendable {
         var pending = PendingInvalidations()
         /// Whether the task of ``sendInvalidationsLater()`` is running.
         var isResending = false
-        /// Whether an additional task of ``sendInvalidationsLater()`` is running, and whether it must
-        /// continue.
+        /// Whether the additional task of ``sendInvalidationsLater()`` is running.
         var isSendingOthers = false
+        /// Whether invalidations were added that the additional task has not begun to send.
         var hasOthers = false
         /// The reason of the current outage; `nil` without an outage.
         var outage: MuxEvent.Reason?

@@ -121,19 +121,22 @@ struct LoadManyTests {
         await map.expectAtRest()
     }
 
+    /// Cancels a request during its read of the disk.
+    private func abandonRequest(for keys: Range<Int>, of map: Map) async {
+        let gate = Gate<Void>()
+        self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
+        let caller = Task { try await map.request(keys: keys) }
+        await gate.waitForCall(1)
+        caller.cancel()
+        _ = await caller.result
+        gate.openForGood(returning: ())
+        await map.expectAtRest()
+    }
+
     @Test func `PF-03 a flight that is abandoned during its disk read does not fetch`() async throws {
         let policy = MuxPolicy(whenAbandoned: .cancel(linger: .zero), maximumCount: nil)
         let (_, map) = try await self.relaunched(saving: 0..<1, policy)
-        for _ in 0..<20 {
-            let gate = Gate<Void>()
-            self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
-            let caller = Task { try await map.request(keys: 10..<20) }
-            await gate.waitForCall(1)
-            caller.cancel()
-            _ = await caller.result
-            gate.openForGood(returning: ())
-            await map.expectAtRest()
-        }
+        for _ in 0..<20 { await self.abandonRequest(for: 10..<20, of: map) }
         #expect(map.statistics.fetches == 0)
     }
 
@@ -145,14 +148,7 @@ struct LoadManyTests {
         )
         let (world, map) = try await self.relaunched(saving: 0..<10, policy)
         world.clock.advance(by: .seconds(120))
-        let gate = Gate<Void>()
-        self.store.afterLoad.withLock { $0 = { try? await gate.pass() } }
-        let caller = Task { try await map.request(keys: 0..<10) }
-        await gate.waitForCall(1)
-        caller.cancel()
-        _ = await caller.result
-        gate.openForGood(returning: ())
-        await map.expectAtRest()
+        await self.abandonRequest(for: 0..<10, of: map)
         #expect(map.statistics.fetches == 0)
     }
 
